@@ -1,0 +1,22 @@
+"""Read access to the declared data in `schema/`, the project's single source of facts."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+_ROOT = files("quark_format.schema")
+
+
+@cache
+def table(name: str) -> Any:
+    """Parse the schema file `name`, a path relative to `schema/` such as `v0.13/tensors.json`.
+
+    The parsed value is shared between callers and must not be changed.
+
+    Raises:
+        FileNotFoundError: no such file is declared.
+    """
+    return json.loads(_ROOT.joinpath(*name.split("/")).read_text(encoding="utf-8"))

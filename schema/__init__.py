@@ -1,0 +1,1 @@
+"""The declared format: JSON only, see `README.md` in this folder."""
