@@ -1,0 +1,66 @@
+"""The command `quark-format`: access to the declared format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+schema = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(schema, name="schema", help="The JSON files that declare the format.")
+
+
+@app.callback()
+def quark_format() -> None:
+    """Work with AMD Quark's checkpoint format, declared as data."""
+
+
+@schema.command("list")
+def list_files() -> None:
+    """List the declared files."""
+    for name, _ in declared_files():
+        typer.echo(name)
+
+
+@schema.command()
+def export(
+    folder: Annotated[
+        Path, typer.Argument(help="Where to; made if need be.", file_okay=False, show_default=False)
+    ],
+) -> None:
+    """Copy the declared files to a folder, replacing those of the same name."""
+    count = 0
+    for name, source in declared_files():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(source.read_bytes())
+        count += 1
+    typer.echo(f"{count} files in {folder}")
+
+
+def declared_files() -> Iterator[tuple[str, Traversable]]:
+    """Yield every JSON file of `schema/` and its path below that folder, in the order of the paths."""
+    yield from sorted(_json_files(files("quark_format.schema"), ""), key=lambda entry: entry[0])
+
+
+def _json_files(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+    for child in folder.iterdir():
+        if child.is_dir():
+            yield from _json_files(child, f"{prefix}{child.name}/")
+        elif child.name.endswith(".json"):
+            yield f"{prefix}{child.name}", child
+
+
+def main() -> None:
+    """Run the command."""
+    app(prog_name="quark-format")
