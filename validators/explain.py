@@ -27,7 +27,7 @@ def explain(rule: Rule, console: Console) -> None:
     for heading, body in sections:
         console.print()
         console.print(Text(heading, style="bold"))
-        console.print(Padding(body, (0, 0, 0, 2)))
+        console.print(Padding.indent(body, 2))
 
 
 def list_rules(console: Console) -> None:

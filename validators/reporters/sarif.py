@@ -83,10 +83,11 @@ def _result(report: Report, finding: Finding, index: int) -> dict[str, Any]:
 
 def _uri(path: PurePath) -> str:
     """Return a path below the working folder as a relative URI, any other as an absolute one."""
-    absolute = Path.cwd() / path
-    if absolute.is_relative_to(Path.cwd()):
-        return quote(absolute.relative_to(Path.cwd()).as_posix())
-    return absolute.as_uri()
+    here = Path.cwd()
+    absolute = here / path
+    if absolute.is_relative_to(here):
+        return quote(printable(absolute.relative_to(here).as_posix()))
+    return f"file:///{quote(printable(absolute.as_posix().lstrip('/')), safe='/:')}"
 
 
 def _fingerprint(finding: Finding) -> str:

@@ -20,7 +20,6 @@ def console_of(stream: TextIO) -> Console:
 
 def marked(text: str) -> Text:
     """Return `text`, made printable, with what stands between backticks in another colour."""
-    line = Text()
-    for number, part in enumerate(printable(text).split("`")):
-        line.append(part, style="cyan" if number % 2 else "")
+    line = Text(printable(text))
+    line.highlight_regex(r"`[^`]*`", style="cyan")
     return line

@@ -41,7 +41,7 @@ def render_all(reports: Sequence[Report], stream: TextIO) -> None:
 def _print(console: Console, line: Text, indent: int = 0) -> None:
     """Print `line`, wrapped on a terminal only: elsewhere it stays one line, so that it can be searched."""
     if console.is_terminal:
-        console.print(Padding(line, (0, 0, 0, indent)))
+        console.print(Padding.indent(line, indent))
     else:
         console.print(Text(" " * indent) + line, soft_wrap=True)
 
