@@ -1,0 +1,1 @@
+"""Typed models of every format version, generated from schema/."""

@@ -1,0 +1,324 @@
+# ruff: noqa: D101, E501, RUF012
+"""Generated from schema/v0.6/config.schema.json by tools/build_models.py. Do not edit."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, RootModel
+
+from quark_format.conditions import FormatModel
+
+
+class Fp8Config(FormatModel):
+    """
+    The block of the custom mode fp8, a per-tensor FP8 checkpoint in the form vLLM's fp8 reader knows.
+    """
+
+    quant_method: Literal["fp8"]
+    """
+    The constant that names this mode.
+    """
+    activation_scheme: Literal["static", "dynamic"] | None = None
+    """
+    Whether input scales are stored, computed at run time, or absent because only weights are quantized.
+    """
+    ignored_layers: list[str] | None = []
+    """
+    Names of the modules that are not quantized; null is read as none.
+    """
+    kv_cache_scheme: Literal["static", "dynamic"] | None = None
+    """
+    Whether KV cache scales are stored, computed at run time, or the cache is not quantized.
+    """
+
+
+class AwqConfig(FormatModel):
+    """
+    The block of the custom mode awq, in the form of AutoAWQ with Quark's pack_method added.
+    """
+
+    quant_method: Literal["awq"]
+    """
+    The constant that names this mode.
+    """
+    bits: Literal[4, 8]
+    """
+    Width of a stored weight; AWQ readers know 4.
+    """
+    group_size: int | None = None
+    """
+    Input channels that share one scale.
+    """
+    zero_point: bool = True
+    """
+    Whether the weights are asymmetric.
+    """
+    version: str = "gemm"
+    """
+    The name of AutoAWQ's packing; not a version of Quark.
+    """
+    modules_to_not_convert: list[str] | None = None
+    """
+    Names of the modules that are not quantized; null is read as none.
+    """
+    pack_method: Literal["reorder", "order"] = "reorder"
+    """
+    Order of the 4-bit values in a word; AutoAWQ's own order is reorder.
+    """
+
+
+class Export(FormatModel):
+    """
+    The exporter's settings, the dataclass JsonExporterConfig as an object.
+    """
+
+    weight_format: Literal["real_quantized", "fake_quantized"] = "real_quantized"
+    """
+    Whether the file holds packed low-precision weights or float weights that carry their scales.
+    """
+    pack_method: Literal["reorder", "order"] | None = "reorder"
+    """
+    Order of the sub-byte values in a packed word; null is found in hand-made files and read as the default.
+    """
+    kv_cache_group: list[str] | None = []
+    """
+    The patterns of the modules whose outputs are the quantized KV cache. 0.10 fills it without KV quantization and can write null.
+    """
+    weight_merge_groups: list[list[str]] | None = None
+    """
+    Groups of modules whose weight scales were made equal; always null from 0.10.
+    """
+
+
+class TensorSpec(FormatModel):
+    """
+    How one tensor is quantized, in one stage.
+    """
+
+    dtype: Literal[
+        "int8",
+        "uint8",
+        "int4",
+        "uint4",
+        "int2",
+        "bfloat16",
+        "float16",
+        "fp8_e5m2",
+        "fp8_e4m3",
+        "fp6_e3m2",
+        "fp6_e2m3",
+        "fp4",
+        "mx",
+        "mx6",
+        "mx9",
+        "bfp16",
+    ]
+    """
+    The number format of the quantized values, by name.
+    """
+    is_dynamic: bool | None = None
+    """
+    Whether scales are computed at run time rather than stored.
+    """
+    qscheme: Literal["per_tensor", "per_channel", "per_group"] | None = None
+    """
+    Which values share one scale.
+    """
+    ch_axis: int | None = None
+    """
+    The axis along which channels are counted or groups are formed; may be negative.
+    """
+    group_size: int | None = None
+    """
+    Values that share one scale along ch_axis, or the block length of the mx formats; -1 is the whole axis.
+    """
+    symmetric: bool | None = None
+    """
+    Whether the zero point is zero.
+    """
+    round_method: Literal["round", "floor", "half_even"] | None = None
+    """
+    How values are rounded.
+    """
+    scale_type: Literal["float", "pof2"] | None = None
+    """
+    The dtype of the stored scales; float is the model's own dtype.
+    """
+    observer_cls: str | None = None
+    """
+    The class that found the ranges. An unknown name is read as PlaceholderObserver.
+    """
+
+
+class OtherAlgorithm(FormatModel):
+    """
+    An algorithm this version does not know. Quark refuses to reload it; nothing else depends on it.
+    """
+
+    name: str
+    """
+    A name that is none of this version's algorithms.
+    """
+
+
+class AwqAlgorithm(FormatModel):
+    """
+    Scales weight channels by activation magnitude; the factors are already folded into the stored weights.
+    """
+
+    name: Literal["awq"]
+    """
+    The constant that names the algorithm.
+    """
+    scaling_layers: list[dict[str, Any]] = []
+    """
+    Which modules are scaled together, as free-form objects.
+    """
+    model_decoder_layers: str = ""
+    """
+    Name of the module that holds the decoder layers.
+    """
+    num_attention_heads: int = -1
+    """
+    Number of attention heads; -1 when it was not given.
+    """
+    num_key_value_heads: int = -1
+    """
+    Number of key and value heads; -1 when it was not given.
+    """
+
+
+class GptqAlgorithm(FormatModel):
+    """
+    Rounds weights column by column with error compensation; the stored weights are the result.
+    """
+
+    name: Literal["gptq"]
+    """
+    The constant that names the algorithm.
+    """
+    damp_percent: float = 0.01
+    """
+    Share of the mean Hessian diagonal that is added to it.
+    """
+    desc_act: bool = True
+    """
+    Whether columns were handled in order of decreasing activation.
+    """
+    static_groups: bool = True
+    """
+    Whether group scales were fixed before columns were reordered.
+    """
+    true_sequential: bool = True
+    """
+    Whether the modules of a layer were quantized one after another.
+    """
+    inside_layer_modules: list[str] = []
+    """
+    Names of the quantized modules inside one decoder layer, in order.
+    """
+    model_decoder_layers: str = ""
+    """
+    Name of the module that holds the decoder layers.
+    """
+
+
+class AutoSmoothQuantAlgorithm(FormatModel):
+    """
+    SmoothQuant with searched factors; they are already folded into the stored weights.
+    """
+
+    name: Literal["autosmoothquant"]
+    """
+    The constant that names the algorithm.
+    """
+    scaling_layers: list[dict[str, Any]] | None = None
+    """
+    Which modules are scaled together, as free-form objects.
+    """
+    model_decoder_layers: str | None = None
+    """
+    Name of the module that holds the decoder layers.
+    """
+    num_attention_heads: int = -1
+    """
+    Number of attention heads; -1 when it was not given.
+    """
+    num_key_value_heads: int = -1
+    """
+    Number of key and value heads; -1 when it was not given.
+    """
+
+
+class LayerConfig(FormatModel):
+    """
+    What is quantized in a layer, and how. A tensor whose key is null or absent is not quantized.
+    """
+
+    input_tensors: TensorSpec | None = None
+    """
+    How the layer's input is quantized; a list is quantized in that many stages.
+    """
+    output_tensors: TensorSpec | None = None
+    """
+    How the layer's output is quantized; for key and value projections it is the KV cache.
+    """
+    weight: TensorSpec | None = None
+    """
+    How the layer's weight is quantized and stored; a list is quantized in that many stages.
+    """
+    bias: TensorSpec | None = None
+    """
+    How the layer's bias is quantized.
+    """
+    target_device: Literal["cpu", "ipu"] | None = None
+    """
+    The device class the configuration was made for; not read at load time.
+    """
+
+
+class QuarkConfig(FormatModel):
+    """
+    The block in quark mode, the exporter's own and complete form.
+    """
+
+    quant_method: Literal["quark"]
+    """
+    The constant that names this mode.
+    """
+    global_quant_config: LayerConfig
+    """
+    How a linear layer is quantized unless a more specific entry or exclude says otherwise.
+    """
+    layer_quant_config: Annotated[dict[str, LayerConfig] | None, Field(validate_default=True)] = {}
+    """
+    Layer configurations by module-name pattern. Quark matches with fnmatch on the full name and takes the first match in the order of the file; null is read as no entry.
+    """
+    layer_type_quant_config: Annotated[dict[str, LayerConfig] | None, Field(validate_default=True)] = {}
+    """
+    Layer configurations by class name of the module. Quark reloads only Linear, Conv2d and ConvTranspose2d; null is read as no entry.
+    """
+    exclude: list[str] | None = []
+    """
+    Names or fnmatch patterns of modules that are not quantized. Releases from 0.8 write expanded names, earlier ones the patterns the user gave; 0.6.0 writes null for no exclusion.
+    """
+    algo_config: AwqAlgorithm | GptqAlgorithm | AutoSmoothQuantAlgorithm | OtherAlgorithm | None = None
+    """
+    The algorithms that changed the weights before quantization, in order of application.
+    """
+    quant_mode: Literal["eager_mode", "fx_graph_mode"] = "eager_mode"
+    """
+    Which of Quark's two front ends quantized the model.
+    """
+    export: Export | None = None
+    """
+    How the exporter laid the tensors out. Quark adds it at export; null is read as absent.
+    """
+
+
+class ConfigBlock(RootModel[QuarkConfig | Fp8Config | AwqConfig]):
+    root: Annotated[QuarkConfig | Fp8Config | AwqConfig, Field(title="ConfigBlock")]
+    """
+    The quantization_config block of a checkpoint's config.json, quark mode and the custom modes fp8 and awq. This schema says what a block must be for its meaning to be read; other keys are allowed.
+    """
