@@ -43,13 +43,13 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.fixture
-def judgement(monkeypatch: pytest.MonkeyPatch) -> dict[str, Report | Exception]:
+def judgement(monkeypatch: pytest.MonkeyPatch) -> dict[str, Report | BaseException]:
     """Replace the checks by a table: path -> report, or the exception that a bug would raise."""
-    answers: dict[str, Report | Exception] = {}
+    answers: dict[str, Report | BaseException] = {}
 
     def validate(path: str, **_: object) -> Report:
         answer = answers[path]
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
@@ -86,7 +86,7 @@ def test_unreadable_path(run: Command, path: str) -> None:
 
 
 def test_exit_code_and_order_over_several_checkpoints(
-    run: Command, judgement: dict[str, Report | Exception]
+    run: Command, judgement: dict[str, Report | BaseException]
 ) -> None:
     judgement |= {"b": Report("b", readable=True), "a": faulty("a")}
     code, out, _ = run("b", "a", "--format", "json")
@@ -95,7 +95,7 @@ def test_exit_code_and_order_over_several_checkpoints(
 
 
 def test_a_bug_is_a_sentence_and_the_others_are_judged(
-    run: Command, judgement: dict[str, Report | Exception], monkeypatch: pytest.MonkeyPatch
+    run: Command, judgement: dict[str, Report | BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judgement |= {"bad": ZeroDivisionError("\x1b[31mboom"), "good": Report("good", readable=True)}
     code, out, err = run("bad", "good")
@@ -110,7 +110,7 @@ def test_a_bug_is_a_sentence_and_the_others_are_judged(
 
 
 def test_a_bug_outside_the_checks_is_a_sentence_too(
-    run: Command, judgement: dict[str, Report | Exception], monkeypatch: pytest.MonkeyPatch
+    run: Command, judgement: dict[str, Report | BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("no such stream")
@@ -120,6 +120,13 @@ def test_a_bug_outside_the_checks_is_a_sentence_too(
     code, _, err = run("good")
     assert code == 2
     assert "the command failed (RuntimeError: no such stream)" in err
+
+
+def test_interrupt_is_not_taken_for_errors_found(
+    run: Command, judgement: dict[str, Report | BaseException]
+) -> None:
+    judgement["x"] = KeyboardInterrupt()
+    assert run("x") == (130, "", "")
 
 
 @pytest.mark.parametrize(
@@ -136,7 +143,7 @@ def test_a_bug_outside_the_checks_is_a_sentence_too(
 )
 def test_select_and_ignore(
     run: Command,
-    judgement: dict[str, Report | Exception],
+    judgement: dict[str, Report | BaseException],
     arguments: list[str],
     codes: list[str],
     exit_code: int,

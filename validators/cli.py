@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 UNREADABLE = 2
 """Exit code where the usage is wrong, or a checkpoint could not be judged."""
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
 EPILOG = (
     "Exit code: 0 no errors, 1 errors found, 2 wrong usage or a path that cannot be read as a checkpoint."
 )
@@ -120,6 +123,8 @@ def _judge(path: str, tensor_parallel: int, selection: Selection) -> Report | No
         from quark_format.validators.validate import validate  # noqa: PLC0415
 
         return selection.apply(validate(path, tensor_parallel_size=tensor_parallel))
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
     except Exception as error:
         _complain(f"{path}: the check itself failed", error)
         return None

@@ -40,7 +40,7 @@ def render_all(reports: Sequence[Report], stream: TextIO) -> None:
 
 def _print(console: Console, line: Text, indent: int = 0) -> None:
     """Print `line`, wrapped on a terminal only: elsewhere it stays one line, so that it can be searched."""
-    if console.is_terminal:
+    if console.is_terminal and line:
         console.print(Padding.indent(line, indent))
     else:
         console.print(Text(" " * indent) + line, soft_wrap=True)
