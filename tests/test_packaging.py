@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import runpy
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ ROOT = Path(__file__).parent.parent
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PLACES = SETTINGS["tool"]["setuptools"]["package-dir"]
 CORE = {"jsonschema", "junitparser", "pydantic", "rich", "typer", "typing-extensions"}
+CPU_TORCH = {"UV_TORCH_BACKEND": "cpu"}
 
 
 @pytest.fixture(scope="module")
@@ -122,3 +124,25 @@ def test_public_names_are_found_on_first_use() -> None:
 def test_example_is_small() -> None:
     size = sum(path.stat().st_size for path in (ROOT / "examples").rglob("*") if path.is_file())
     assert size < 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("listed", "settings"),
+    [
+        ("", CPU_TORCH),
+        (
+            "global.index-url='https://a.example/simple'",
+            {"UV_DEFAULT_INDEX": "https://a.example/simple"} | CPU_TORCH,
+        ),
+        (":env:.find-links='/a /b'\nglobal.find-links='/c'\nglobal.timeout='60'", {"UV_FIND_LINKS": "/a,/b"}),
+    ],
+)
+def test_uv_gets_the_settings_of_pip(
+    listed: str, settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("UV_FIND_LINKS", "UV_DEFAULT_INDEX", "SSL_CERT_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    run_tests = runpy.run_path(str(ROOT / "tools" / "run_tests.py"))
+    answer = subprocess.CompletedProcess([], 0, stdout=listed)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: answer)
+    assert run_tests["uv_settings"]() == settings
