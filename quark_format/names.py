@@ -278,8 +278,8 @@ class LayerConfigs:
         self._fallback = fallback
         self._matcher = Matcher(layers, semantics.layers)
         self._fused: Fused = (fused or {}) if semantics.fused else {}
-        self._identity = {pattern: _canonical(value) for pattern, value in layers.items()}
-        self._identity_of_fallback = _canonical(fallback)
+        self._identity = {pattern: identity(value) for pattern, value in layers.items()}
+        self._identity_of_fallback = identity(fallback)
 
     def first(self, name: str) -> str | None:
         """The key that captures `name`; None for the fallback, also where the captured entry is null.
@@ -322,5 +322,6 @@ class LayerConfigs:
         return self._identity_of_fallback if key is None else self._identity[key]
 
 
-def _canonical(value: Any) -> str:
+def identity(value: Any) -> str:
+    """A text that two JSON values share if and only if they are equal, types included."""
     return json.dumps(value, sort_keys=True)

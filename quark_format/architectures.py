@@ -1,0 +1,97 @@
+"""How a target joins and renames a checkpoint's modules, by model architecture."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from quark_format.models.targets.tables import Architectures, ExpertMapping, Implementation, Pair, Renames
+
+Rename = Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One architecture as a target implements it.
+
+    `known`: the target lists it; otherwise the target's usual fused modules and no renames stand in.
+    """
+
+    name: str | None
+    known: bool
+    fused: Mapping[str, Sequence[str]]
+    renames: Renames
+    experts: ExpertMapping | None
+
+    @cached_property
+    def _rules(self) -> tuple[Rename, ...]:
+        kinds: Iterable[tuple[Callable[[str, str], Rename], Sequence[Pair] | None]] = (
+            (_regex, self.renames.regex),
+            (_substring, self.renames.substring),
+            (_prefix, self.renames.prefix),
+            (_suffix, self.renames.suffix),
+        )
+        return tuple(make(*pair.root) for make, pairs in kinds for pair in pairs or ())
+
+    def rename(self, name: str) -> str:
+        """The target's name for the checkpoint's module, or config pattern, `name`.
+
+        Stacking and dropping rules are not applied, as in vLLM's `get_rename_mapper`
+        (vllm 0.32.0 model_executor/models/utils.py:180-199).
+        """
+        for rule in self._rules:
+            name = rule(name)
+        return name
+
+    @cached_property
+    def joined(self) -> Mapping[str, str]:
+        """From the last component of a part to that of the fused module that joins it."""
+        return {part: whole for whole, members in self.fused.items() for part in members}
+
+
+def _regex(pattern: str, new: str) -> Rename:
+    compiled = re.compile(pattern)
+    return lambda name: compiled.sub(new, name) if compiled.search(name) else name
+
+
+def _substring(old: str, new: str) -> Rename:
+    return lambda name: name.replace(old, new, 1)
+
+
+def _prefix(old: str, new: str) -> Rename:
+    return lambda name: new + name[len(old) :] if name.startswith(old) else name
+
+
+def _suffix(old: str, new: str) -> Rename:
+    return lambda name: name[: len(name) - len(old)] + new if old and name.endswith(old) else name
+
+
+class ArchitectureIndex:
+    """The architectures of one target by name."""
+
+    def __init__(self, tables: Architectures) -> None:
+        """Index the implementations."""
+        self._tables = tables
+        self._implementations = {
+            name: implementation
+            for implementation in tables.implementations
+            for name in implementation.architectures
+        }
+
+    def get(self, name: str | None) -> Architecture:
+        """The architecture `name` of a config.json's `architectures`, known or not."""
+        found = self._implementations.get(name or "")
+        if found is None:
+            return Architecture(name, False, self._tables.fused[self._tables.default_fused], Renames(), None)
+        return self._architecture(name, found)
+
+    def _architecture(self, name: str | None, found: Implementation) -> Architecture:
+        return Architecture(
+            name,
+            True,
+            self._tables.fused[found.fused] if found.fused else {},
+            self._tables.renames[found.renames] if found.renames else Renames(),
+            self._tables.experts[found.experts] if found.experts else None,
+        )

@@ -1,0 +1,337 @@
+"""From one module of a model to the scheme of a target that serves it, or the reason why none does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Any, Literal
+
+from jsonschema.exceptions import best_match
+from pydantic import BaseModel
+
+from quark_format.architectures import Architecture
+from quark_format.models.targets.tables import Argument, Kind, MultipleOf, Row
+from quark_format.names import Exclusion, LayerConfigs, Reader, ShardConflictError, identity, reader
+from quark_format.selection import PACK_METHOD, Combination, Difference, Nearest, read, stages
+from quark_format.targets import Target, target
+
+WRITER = "quark"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """A `dimension` of the module's weight on one partition must be a multiple of `multiple_of`."""
+
+    dimension: str
+    multiple_of: int
+    when: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a target does with one layer config.
+
+    `row` is null and `scheme` serves an unquantized layer where the config excludes the module. `specs` and
+    `keys` name what each position of the layer config was taken for. `kernels` lists by platform what the
+    target tries, in order.
+    """
+
+    row: str | None
+    scheme: str | None
+    specs: Mapping[str, str]
+    keys: Mapping[str, str | None]
+    arguments: Mapping[str, Any]
+    family: str | None
+    kernels: Mapping[str, tuple[str, ...]]
+    requires: tuple[Requirement, ...]
+    capability: int | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """The target serves the module. `key` is the key of layer_quant_config that decides (None: global)."""
+
+    module: str
+    kind: str
+    key: str | None
+    choice: Choice
+
+    @property
+    def excluded(self) -> bool:
+        """Whether the config leaves the module unquantized."""
+        return self.choice.row is None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The target cannot serve the module.
+
+    `cause` is config (the config as a whole), names (the parts of a fused module disagree) or spec (no row
+    takes the specs). For spec, `nearest` is the id of the nearest row and `differences` say what it wants.
+    """
+
+    module: str
+    kind: str
+    key: str | None
+    cause: Literal["config", "names", "spec"]
+    reason: str
+    nearest: str | None = None
+    differences: tuple[Difference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    reason: str
+    nearest: str
+    differences: tuple[Difference, ...]
+
+
+class _ConfigError(ValueError):
+    """The config as a whole is refused by the target."""
+
+
+def quantization_config(config: Any) -> dict[str, Any]:
+    """The quantization_config of a whole config.json, or the block or the generated model itself, as a dict.
+
+    Raises:
+        TypeError: it is none of these.
+    """
+    if isinstance(config, BaseModel):
+        config = config.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    if not isinstance(config, dict):
+        raise TypeError(f"expected a config, not {type(config).__name__}")
+    inner = config.get("quantization_config")
+    return inner if isinstance(inner, dict) else config
+
+
+class Resolver:
+    """One config for one target and one model architecture, indexed once."""
+
+    def __init__(
+        self, config: Any, to: str | Target = "vllm", architecture: str | Architecture | None = None
+    ) -> None:
+        """Index `config`: a whole config.json, its quantization_config, or the generated model of that.
+
+        `architecture` names the model class; without it the first of a config.json's `architectures` does.
+
+        Raises:
+            TypeError: `config` is none of these.
+            UnknownTargetError: the target is not declared.
+        """
+        self.target = to if isinstance(to, Target) else target(to)
+        self.block = quantization_config(config)
+        if architecture is None and isinstance(config, dict) and config is not self.block:
+            architecture = next(iter(config.get("architectures") or ()), None)
+        self.architecture = (
+            architecture
+            if isinstance(architecture, Architecture)
+            else self.target.architectures.get(architecture)
+        )
+        self._choices: dict[tuple[str, str | None], Choice | _Refused] = {}
+        self._excluded: dict[str, Choice] = {}
+
+    @cached_property
+    def problem(self) -> str | None:
+        """Why the target refuses the config as a whole, or None."""
+        error = best_match(self.target.config.iter_errors(self.block))
+        if error is not None:
+            return f"{self.target.name} needs {error.json_path.removeprefix('$.')}: {error.message}"
+        try:
+            _ = self._kv
+        except _ConfigError as refused:
+            return str(refused)
+        return None
+
+    @cached_property
+    def _kv(self) -> tuple[Any, dict[str, Any]]:
+        """The KV cache spec that the target derives, and the layer configs without what it takes for it."""
+        declared = self.target.header.kv_cache
+        groups: Any = self.block
+        for step in declared.groups:
+            groups = groups[step]
+        layers: Any = self.block.get("layer_quant_config")
+        if not groups:
+            return None, layers or {}
+        if not isinstance(layers, dict):
+            raise _ConfigError(f"{declared.groups[-1]} is {groups!r}, but there is no layer_quant_config")
+        taken = [name for name in layers if any(fnmatchcase(name, pattern) for pattern in groups)]
+        if not taken:
+            raise _ConfigError(f"no key of layer_quant_config matches {declared.groups[-1]} {groups!r}")
+        specs = [(layers[name] or {}).get("output_tensors") for name in taken]
+        if any(identity(spec) != identity(specs[0]) for spec in specs):
+            raise _ConfigError(f"the layer configs {taken!r} quantize the KV cache differently")
+        if specs[0] is None:
+            raise _ConfigError(f"the layer configs {taken!r} have no output_tensors for the KV cache")
+        cleared = {*taken, *declared.also_cleared}
+        return specs[0], {
+            name: {**layer, "output_tensors": None} if name in cleared and layer else layer
+            for name, layer in layers.items()
+        }
+
+    def _names(self, semantics: Reader, *, renamed: bool) -> tuple[Exclusion, LayerConfigs]:
+        rename = self.architecture.rename if renamed else str
+        fused = self.architecture.fused
+        exclude = [rename(entry) for entry in self.block.get("exclude") or ()]
+        layers = {rename(name): layer for name, layer in self._kv[1].items()}
+        return (
+            Exclusion(exclude, semantics, fused),
+            LayerConfigs(layers, self.block.get("global_quant_config"), semantics, fused),
+        )
+
+    @cached_property
+    def _by_names(self) -> dict[str, tuple[Exclusion, LayerConfigs]]:
+        return {
+            "target": self._names(self.target.reader, renamed=True),
+            "writer": self._names(reader(WRITER), renamed=False),
+        }
+
+    @cached_property
+    def unevaluated(self) -> dict[str, str]:
+        """The patterns that are not evaluated, and so capture nothing here, with the reason."""
+        return {} if self.problem else dict(self._by_names["target"][0].problems)
+
+    def resolve(self, module: str, kind: str) -> Resolution | Refusal:
+        """What the target does with `module`, named as the target names it, of the given kind.
+
+        Heads and embeddings, which the target does not look up, are named as in the checkpoint.
+
+        Raises:
+            KeyError: the target has no such kind.
+        """
+        declared = self.target.schemes.kinds[kind]
+        if self.problem is not None:
+            return Refusal(module, kind, None, "config", self.problem)
+        exclusion, layers = self._by_names[declared.names]
+        try:
+            if exclusion.excludes(module, experts=declared.children):
+                return Resolution(module, kind, None, self._plain(kind, declared))
+            key, layer = layers.find(module)
+        except ShardConflictError as conflict:
+            return Refusal(module, kind, None, "names", f"{conflict}; {self.target.name} wants one treatment")
+        if key is None and not declared.global_config:
+            layer = None
+        found = self._choices.get((kind, key))
+        if found is None:
+            found = self._choices[kind, key] = self._choose(kind, layer)
+        if isinstance(found, Choice):
+            return Resolution(module, kind, key, found)
+        return Refusal(module, kind, key, "spec", found.reason, found.nearest, found.differences)
+
+    def _plain(self, kind: str, declared: Kind) -> Choice:
+        plain = self._excluded.get(kind)
+        if plain is None:
+            plain = Choice(None, declared.excluded, {}, {}, {}, None, {}, (), None, ())
+            self._excluded[kind] = plain
+        return plain
+
+    def _choose(self, kind: str, layer: Any) -> Choice | _Refused:
+        subject = {
+            name: self._kv[0]
+            if position.key is None
+            else layer.get(position.key)
+            if isinstance(layer, dict)
+            else None
+            for name, position in self.target.schemes.positions.items()
+        }
+        pack_method = self.block["export"].get(PACK_METHOD)
+        found = self.target.kinds[kind].find(subject, pack_method)
+        if isinstance(found, Nearest):
+            return self._refuse(kind, found)
+        return self._accept(found, subject, pack_method)
+
+    def _refuse(self, kind: str, nearest: Nearest) -> _Refused:
+        row = nearest.combination.row
+        words = "; ".join(
+            f"{one.field} is {_told(one.found)} (wanted: {one.wanted})" for one in nearest.differences
+        )
+        what = self.target.schemes.kinds[kind].words
+        wish = f"the nearest row `{row.id}` differs: {words}"
+        reason = f"{self.target.name} has no scheme for {what} like this; {wish}"
+        return _Refused(reason, row.id, nearest.differences)
+
+    def _accept(self, found: Combination, subject: Mapping[str, Any], pack_method: Any) -> Choice:
+        row = found.row
+        specs = self.target.schemes.specs
+        keys = {position: specs[name].key for position, name in found.specs.items()}
+
+        def field(path: str) -> Any:
+            return pack_method if path == PACK_METHOD else self._field(path, subject)
+
+        sources: dict[str, Callable[[Any], Any]] = {
+            "value": lambda value: value,
+            "key": keys.get,
+            "field": field,
+            "spec": subject.get,
+        }
+
+        def argument(given: Argument) -> Any:
+            name, value = next(iter(given.model_dump(exclude_unset=True).items()))
+            return sources[name](value)
+
+        notes = (row.note, *(specs[name].note for name in found.specs.values()))
+        return Choice(
+            row=row.id,
+            scheme=row.scheme,
+            specs=found.specs,
+            keys=keys,
+            arguments={name: argument(given) for name, given in row.arguments.items()},
+            family=row.kernels,
+            kernels=self._kernels(row, keys),
+            requires=tuple(
+                Requirement(
+                    one.dimension,
+                    one.multiple_of.root
+                    if isinstance(one.multiple_of, MultipleOf)
+                    else field(one.multiple_of),
+                    one.when,
+                    one.source,
+                )
+                for one in row.requires
+            ),
+            capability=row.capability,
+            notes=tuple(note for note in notes if note),
+        )
+
+    def _field(self, path: str, subject: Mapping[str, Any]) -> Any:
+        position, at, name = path.split(".")
+        field = next(one for one in self.target.schemes.fields if one.id == name)
+        return read(stages(subject.get(position))[int(at)], field)
+
+    def _kernels(self, row: Row, keys: Mapping[str, str | None]) -> dict[str, tuple[str, ...]]:
+        if row.kernels is None:
+            return {}
+        family = self.target.kernels.families[row.kernels]
+        pair = [keys.get("weight"), keys.get("input")]
+        return {
+            platform: tuple(
+                kernel
+                for kernel in family.platforms.get(platform, ())
+                if family.schemes is None or pair in family.schemes.get(kernel, [pair])
+            )
+            for platform in self.target.header.platforms
+        }
+
+
+def _told(value: Any) -> str:
+    return "absent" if value is None else f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def resolve(
+    config: Any,
+    module: str,
+    kind: str = "linear",
+    to: str | Target = "vllm",
+    architecture: str | Architecture | None = None,
+) -> Resolution | Refusal:
+    """What a target does with one module; for many modules keep a `Resolver`.
+
+    Raises:
+        KeyError: the target has no such kind.
+        TypeError: `config` is no config.
+        UnknownTargetError: the target is not declared.
+    """
+    return Resolver(config, to, architecture).resolve(module, kind)
