@@ -159,7 +159,13 @@ def _read_json(path: Path, file: str, role: str, problems: Problems) -> Any:
 
 def _read_weights(checkpoint: Checkpoint, folder: Path, problems: Problems) -> None:
     names = table("safetensors.json")["files"]
-    present = set(os.listdir(folder))
+    try:
+        present = set(os.listdir(folder))
+    except OSError as error:
+        checkpoint.readable = False
+        reason = f"its files cannot be listed ({error.strerror or error})"
+        problems.add("QF101", file=str(checkpoint.path), reason=reason)
+        return
     weights = {name for name in present if name.endswith(names["weights"])}
     pickles = sorted(name for name in present if name.endswith(tuple(names["pickles"])))
     if pickles:
@@ -184,7 +190,7 @@ def _read_weights(checkpoint: Checkpoint, folder: Path, problems: Problems) -> N
     checkpoint.unread = tuple(sorted(unread))
     checkpoint.tensors = shard_index.merge(checkpoint.shards, mapped, problems)
     if mapped is not None:
-        shard_index.compare(mapped, checkpoint.tensors, unread, problems)
+        shard_index.compare(mapped, checkpoint.shards, checkpoint.tensors, unread, problems)
         if checkpoint.index is not None and not unread:
             followed = [shard for shard in checkpoint.shards if shard.file in named]
             shard_index.compare_size(checkpoint.index, followed, problems, names["index"])

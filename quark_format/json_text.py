@@ -16,6 +16,7 @@ _SURROGATE = re.compile(
     r"|(?P<unpaired>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
+_CONTAINERS = {dict, list}
 _REPLACEMENT = "\\ufffd"
 _KINDS = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
 
@@ -73,7 +74,7 @@ def decode_utf8(raw: bytes) -> str:
 
 def has_unpaired_surrogate(text: str) -> bool:
     """Say whether a string of the JSON `text` escapes half a surrogate pair."""
-    return "\\u" in text and any(match["unpaired"] for match in _SURROGATE.finditer(text))
+    return "\\" in text and any(match["unpaired"] for match in _SURROGATE.finditer(text))
 
 
 def decode(text: str, *, exact: bool = False) -> Decoded:
@@ -126,7 +127,8 @@ def measure(value: Any) -> tuple[int, int]:
         for container in level:
             keys += len(container) if isinstance(container, dict) else 0
             members = container.values() if isinstance(container, dict) else container
-            inner.extend(member for member in members if isinstance(member, dict | list))
+            if not _CONTAINERS.isdisjoint(map(type, members)):
+                inner.extend(member for member in members if type(member) in _CONTAINERS)
         level = inner
     return keys, depth
 

@@ -40,6 +40,10 @@ def weight_map(index: Any, file: str, problems: Problems) -> dict[str, str]:
         found = f"is {json_text.kind(mapped)} and not an object" if "weight_map" in index else "is not there"
         raise UnreadableError(f"its weight_map {found}")
     if set(map(type, mapped.values())) <= {str}:
+        shared = {shard: shard for shard in mapped.values()}
+        mapped = index["weight_map"] = dict(
+            zip(mapped, map(shared.__getitem__, mapped.values()), strict=True)
+        )
         return mapped
     for name, shard in mapped.items():
         if not isinstance(shard, str):
@@ -59,9 +63,9 @@ def merge(shards: list[Shard], mapped: dict[str, str] | None, problems: Problems
         return shards[0].tensors
     merged: dict[str, Tensor] = {}
     for shard in followed:
-        twice = merged.keys() & shard.tensors.keys()
-        for name in sorted(twice):
-            problems.add("QF114", file=shard.file, tensor=name, other=merged[name].file)
+        if not merged.keys().isdisjoint(shard.tensors):
+            for name in sorted(merged.keys() & shard.tensors.keys()):
+                problems.add("QF114", file=shard.file, tensor=name, other=merged[name].file)
         merged |= shard.tensors
     for shard in shards:
         if mapped is not None and shard not in followed:
@@ -71,22 +75,29 @@ def merge(shards: list[Shard], mapped: dict[str, str] | None, problems: Problems
 
 
 def compare(
-    mapped: dict[str, str], tensors: dict[str, Tensor], unread: Collection[str], problems: Problems
+    mapped: dict[str, str],
+    shards: list[Shard],
+    tensors: dict[str, Tensor],
+    unread: Collection[str],
+    problems: Problems,
 ) -> None:
     """Note every tensor that is not in the file that the index maps it to, or not in the index.
 
-    `tensors` are those of all shards (see `merge`), `unread` the files whose tensors are not known.
+    `tensors` are those of all `shards` (see `merge`), `unread` the files whose tensors are not known.
     """
-    located = {name: tensor.file for name, tensor in tensors.items()}
+    located: dict[str, str] = {}
+    for shard in shards:
+        located |= dict.fromkeys(shard.tensors, shard.file)
     if located == mapped:
         return
+    located = {name: tensor.file for name, tensor in tensors.items()}
     for name, file in mapped.items():
         if name not in located:
             if file not in unread:
                 problems.add("QF109", file=file, tensor=name)
         elif located[name] != file and file not in unread:
             problems.add("QF111", file=located[name], tensor=name, expected=file)
-    for name in located.keys() - mapped.keys():
+    for name in sorted(located.keys() - mapped.keys()):
         problems.add("QF110", file=located[name], tensor=name)
 
 

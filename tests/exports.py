@@ -1,8 +1,8 @@
 """Real exports as plain data: `tests/data/exports` holds each one's config, index and headers, no weights.
 
 An export is `{"config": {…}, "files": {file: {"metadata": {…}, "tensors": {name: [dtype, shape]}}}}`, and has
-an "index" where it was written; its tensors are in the order of their data. Tests change such a dict and write
-it out as a checkpoint.
+an "index" where it was written; its tensors are in the order of their data. Tests change such a dict and
+write it out as a checkpoint.
 """
 
 from __future__ import annotations
