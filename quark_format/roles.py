@@ -1,0 +1,65 @@
+"""What a module is by its name and the rank of its weight (`schema/roles.json`)."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+from quark_format.tables import table
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One row of the role table; see `schema/roles.schema.json` for the fields."""
+
+    role: str
+    names: re.Pattern[str]
+    ranks: frozenset[int]
+    declared_by: frozenset[str]
+    quantizable: bool
+    may_be_parameter: bool
+
+    @property
+    def layout(self) -> str:
+        """The role that layout rows know this one by."""
+        known: dict[str, str] = table("roles.json")["layout_roles"]
+        return known.get(self.role, "linear")
+
+
+@cache
+def _roles() -> tuple[Role, ...]:
+    return tuple(
+        Role(
+            role=row["role"],
+            names=_alternation(tuple(row["names"])),
+            ranks=frozenset(row["ranks"]),
+            declared_by=frozenset(row["declared_by"]),
+            quantizable=row["quantizable"],
+            may_be_parameter=row.get("may_be_parameter", False),
+        )
+        for row in table("roles.json")["roles"]
+    )
+
+
+def _alternation(globs: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(fnmatch.translate(glob) for glob in globs))
+
+
+@lru_cache(maxsize=4096)
+def role_of(module: str, rank: int) -> Role:
+    """The role of `module`, a name with layer and expert numbers already abstracted, and a weight of `rank`."""
+    return next((role for role in _roles() if rank in role.ranks and role.names.match(module)), _roles()[-1])
+
+
+@cache
+def is_float(dtype: str) -> bool:
+    """Whether the safetensors `dtype` is one of an unquantized weight."""
+    return dtype in table("roles.json")["float_dtypes"]
+
+
+@lru_cache(maxsize=4096)
+def is_draft(module: str) -> bool:
+    """Whether `module` belongs to a multi-token prediction head."""
+    return any(fnmatch.fnmatchcase(module, glob) for glob in table("roles.json")["draft_layers"])

@@ -1,0 +1,123 @@
+"""What the config is: Quark's and of which version, another format's, or nothing at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from quark_format.formats import detect, locate
+from quark_format.modules import group
+from quark_format.tables import table
+from quark_format.validators.findings import Finding, finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from quark_format.checkpoint import Checkpoint
+    from quark_format.formats import Format
+
+
+def check(checkpoint: Checkpoint) -> Iterator[Finding]:
+    """Yield what is wrong with the place, the tool and the version of the quantization block."""
+    located = locate(checkpoint.config or {})
+    if not located:
+        yield _missing(checkpoint)
+        return
+    pointer, block = located[0]
+    yield from _conflicts(checkpoint, located)
+    if not isinstance(block, Mapping):
+        yield finding(
+            "QF210",
+            file=checkpoint.config_file,
+            pointer=pointer,
+            actual=_short(block),
+            expected="an object",
+            advice="Copy the quantization_config of the export.",
+        )
+        return
+    verdict = detect(dict(block))
+    if verdict.sister is not None:
+        yield _sister(checkpoint, pointer, verdict)
+    elif verdict.mode is None:
+        yield finding(
+            "QF202",
+            file=checkpoint.config_file,
+            pointer=f"{pointer}/quant_method",
+            actual=_short(block.get("quant_method")),
+            expected=", ".join(f'"{mode["quant_method"]}"' for mode in table("catalog.json")["modes"]),
+        )
+    else:
+        yield from _version(checkpoint, pointer, verdict)
+
+
+def _missing(checkpoint: Checkpoint) -> Finding:
+    newest = table("catalog.json")["versions"][-1]["version"]
+    modules = group(checkpoint.tensors, table(f"v{newest}/tensors.json")).by_name.values()
+    module = next((module for module in modules if module.scales), None)
+    hint = f", although `{module.tensors[module.scales[0]].name}` is a scale of a quantized weight" if module else ""
+    return finding("QF201", file=checkpoint.config_file, where=checkpoint.config_file, hint=hint)
+
+
+def _conflicts(checkpoint: Checkpoint, located: list[tuple[str, Any]]) -> Iterator[Finding]:
+    (pointer, block), *others = located
+    for other_pointer, other in others:
+        if other == block:
+            continue
+        yield finding(
+            "QF204",
+            file=checkpoint.config_file,
+            pointer=other_pointer,
+            where=f"{checkpoint.config_file}{pointer}",
+            other=f"{checkpoint.config_file}{other_pointer}",
+            difference=_difference(block, other),
+        )
+
+
+def _difference(block: Any, other: Any) -> str:
+    if not (isinstance(block, Mapping) and isinstance(other, Mapping)):
+        return f"{_short(block)} and {_short(other)}"
+    key = next(key for key in [*block, *other] if block.get(key) != other.get(key))
+    return f"{key} is {_short(block.get(key))} and {_short(other.get(key))}"
+
+
+def _sister(checkpoint: Checkpoint, pointer: str, verdict: Format) -> Finding:
+    titles = {sister["name"]: sister["title"] for sister in table("catalog.json")["sisters"]}
+    return finding(
+        "QF203",
+        file=checkpoint.config_file,
+        pointer=pointer,
+        format=titles[verdict.sister or ""],
+        evidence="; ".join(verdict.evidence),
+    )
+
+
+def _version(checkpoint: Checkpoint, pointer: str, verdict: Format) -> Iterator[Finding]:
+    place = {"file": checkpoint.config_file, "pointer": f"{pointer}/version"}
+    mode = next(mode for mode in table("catalog.json")["modes"] if mode["name"] == verdict.mode)
+    if mode["version_key"] is None:
+        return
+    if verdict.declared is None:
+        yield finding("QF207", **place, candidates=_range(verdict.candidates), used=verdict.version)
+    elif not verdict.known:
+        yield finding("QF205", **place, actual=_short(verdict.declared), used=verdict.version)
+    elif verdict.contradicted:
+        yield finding(
+            "QF206",
+            **place,
+            actual=_short(verdict.declared),
+            evidence="; ".join(verdict.evidence),
+            used=verdict.version,
+        )
+
+
+def _range(versions: tuple[str, ...]) -> str:
+    return versions[0] if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+_SHOWN = 80

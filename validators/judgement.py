@@ -1,0 +1,155 @@
+"""One class of modules against the config: its spec, its layout rows, and how its tensors fit them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from quark_format.declarations import PARTS, Declarations, Declared, stages
+from quark_format.layouts import DIMS, Claim, Conditions, Fit, Layouts, Row, Sizes, fit
+from quark_format.modules import Module, abstract
+from quark_format.roles import Role, is_float
+from quark_format.tables import table
+
+if TYPE_CHECKING:
+    from quark_format.declarations import Stages
+
+_PROJECTION = "projection"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Modules that have the same abstract name, tensors and declaration.
+
+    `rows` are the layout rows by part, None where the format has none for the spec; `kv` says that the output is a
+    KV cache entry whose scale hangs on the module itself.
+    """
+
+    members: tuple[Module, ...]
+    role: Role
+    declared: Declared
+    rows: Mapping[str, Row | None]
+    specs: Mapping[str, Stages]
+    fit: Fit
+    kv: bool
+
+    @property
+    def first(self) -> Module:
+        """The module that findings name."""
+        return self.members[0]
+
+    @property
+    def quantized(self) -> bool:
+        """Whether the config gives the weight a spec."""
+        return bool(self.specs["weight"])
+
+    @property
+    def stores_codes(self) -> bool:
+        """Whether the stored weight has a dtype that only quantized weights have."""
+        weight = self.first.weight
+        return weight is not None and not is_float(weight.dtype)
+
+    @property
+    def stored_as_declared(self) -> bool:
+        """Whether codes are stored where the config gives a spec for them, and floats where it does not."""
+        return self.stores_codes == (self.quantized and not self.expects_float)
+
+    @property
+    def has_scales(self) -> bool:
+        """Whether a scale or zero point of the weight is stored."""
+        return bool(self.first.scales)
+
+    @property
+    def expects_float(self) -> bool:
+        """Whether the layout of the spec stores the weight itself as floats."""
+        row = self.rows["weight"]
+        entries = row.entries if row else ()
+        stored = [entry.dtypes for entry in entries if entry.suffix == "weight"]
+        return bool(stored) and not isinstance(stored[0], tuple) and _all_float(stored[0])
+
+
+def _all_float(dtype_set: str) -> bool:
+    return dtype_set == "stored_float"
+
+
+def judge_all(
+    found: Mapping[Any, Sequence[Module]],
+    declarations: Declarations,
+    layouts: Layouts,
+    conditions: Conditions,
+    kv_holder: str,
+) -> list[Judged]:
+    """Judge every class of modules; sizes that most modules of a name agree on tell which tensor is wrong."""
+    judged = [
+        _judge(members, declared, declarations, layouts, conditions, kv_holder)
+        for modules in found.values()
+        for declared, members in _by_declaration(modules, declarations)
+    ]
+    anchors = _anchors(judged)
+    return [_anchored(entry, anchors, layouts) if entry.fit.deviations else entry for entry in judged]
+
+
+def _by_declaration(
+    modules: Sequence[Module], declarations: Declarations
+) -> list[tuple[Declared, tuple[Module, ...]]]:
+    groups: dict[tuple[str, bool, bool], tuple[Declared, list[Module]]] = {}
+    for module in modules:
+        declared = declarations.of(module)
+        key = (declared.pointer, declared.excluded, declared.disputed)
+        groups.setdefault(key, (declared, []))[1].append(module)
+    return [(declared, tuple(members)) for declared, members in groups.values()]
+
+
+def _judge(
+    members: tuple[Module, ...],
+    declared: Declared,
+    declarations: Declarations,
+    layouts: Layouts,
+    conditions: Conditions,
+    kv_holder: str,
+) -> Judged:
+    module = members[0]
+    role = module.role
+    specs = {part: declared.stages(part) for part in PARTS}
+    kv = is_kv(module.name, declared, declarations)
+    if kv:
+        kv_layer = declarations.kv_layers.find(module.name)[1] or {}
+        output = specs["output"] or stages(kv_layer.get(PARTS["output"]))
+        specs["output"] = output if kv_holder == _PROJECTION else ()
+    where = replace(conditions, role=role.layout)
+    rows = {part: layouts.row(part, spec, where) for part, spec in specs.items()}
+    claims: list[Claim] = [(row, specs[part]) for part, row in rows.items() if row is not None]
+    outcome = fit(claims, module.tensors, layouts) if module.weight is not None else Fit((), {})
+    return Judged(members, role, declared, rows, specs, outcome, kv and kv_holder == _PROJECTION)
+
+
+def is_kv(name: str, declared: Declared, declarations: Declarations) -> bool:
+    """Whether the module's output goes to the KV cache and the config quantizes it there."""
+    if declarations.kv_layers.first(name) is not None:
+        return True
+    names = table("roles.json")["kv_projections"]
+    leaf = name.rpartition(".")[2]
+    is_projection = leaf in names["mapped"] or leaf in names["fused"]
+    return is_projection and bool(stages(declared.layer.get(PARTS["output"])))
+
+
+def _anchors(judged: Sequence[Judged]) -> dict[str, Sizes]:
+    """The sizes of each abstract name that most of its modules without deviations have, where they are exact."""
+    counts: dict[str, Counter[tuple[tuple[int, int], ...]]] = defaultdict(Counter)
+    for entry in judged:
+        if not entry.fit.deviations and entry.fit.sizes:
+            sizes = tuple(entry.fit.sizes[dim] for dim in DIMS)
+            counts[abstract(entry.first.name)][sizes] += len(entry.members)
+    return {
+        name: dict(zip(DIMS, found.most_common(1)[0][0], strict=True)) for name, found in counts.items()
+    }
+
+
+def _anchored(entry: Judged, anchors: Mapping[str, Sizes], layouts: Layouts) -> Judged:
+    anchor = anchors.get(abstract(entry.first.name))
+    claims: list[Claim] = [(row, entry.specs[part]) for part, row in entry.rows.items() if row is not None]
+    if anchor is None or not any(deviation.kind == "shape" for deviation in entry.fit.deviations):
+        return entry
+    return replace(entry, fit=fit(claims, entry.first.tensors, layouts, anchor))

@@ -1,0 +1,72 @@
+"""`validate`: read a checkpoint, run every check, return the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from quark_format.checkpoint import Checkpoint, read_checkpoint
+from quark_format.formats import detect, locate
+from quark_format.validators import (
+    agreement,
+    config,
+    container,
+    identity,
+    kv_cache,
+    parallel,
+    patterns,
+    structure,
+    tensors,
+)
+from quark_format.validators.context import Context
+from quark_format.validators.report import Report
+
+if TYPE_CHECKING:
+    import os
+
+    from quark_format.validators.findings import Finding
+
+_CHECKS = (config, patterns, tensors, agreement, structure, kv_cache, parallel)
+
+
+def validate(path: str | os.PathLike[str], *, tensor_parallel_size: int = 1) -> Report:
+    """Judge the checkpoint at `path`, a folder or a config.json, from its config and headers.
+
+    `tensor_parallel_size` is the number of ranks it is to be split over. Nothing raises for what is wrong with the
+    checkpoint: that is what the findings are for.
+    """
+    checkpoint = read_checkpoint(path)
+    context = _context(checkpoint, tensor_parallel_size)
+    found = sorted(_findings(checkpoint, context), key=lambda finding: finding.code)
+    return Report(
+        path=str(path),
+        readable=checkpoint.readable,
+        findings=tuple(found),
+        format_version=context.version if context else None,
+        mode=context.mode if context else None,
+        writer=context.writer if context and checkpoint.tensors else None,
+        tensors=len(checkpoint.tensors),
+        shards=len(checkpoint.shards),
+        tensor_bytes=sum(tensor.end - tensor.start for tensor in checkpoint.tensors.values()),
+    )
+
+
+def _context(checkpoint: Checkpoint, tensor_parallel_size: int) -> Context | None:
+    """The context of the checks, None where the config is not Quark's."""
+    for pointer, block in locate(checkpoint.config or {}):
+        if not isinstance(block, Mapping):
+            continue
+        verdict = detect(dict(block))
+        if verdict.version is not None and verdict.mode is not None:
+            return Context(checkpoint, pointer, block, verdict, verdict.version, tensor_parallel_size)
+    return None
+
+
+def _findings(checkpoint: Checkpoint, context: Context | None) -> Iterator[Finding]:
+    yield from container.check(checkpoint)
+    if not checkpoint.readable:
+        return
+    yield from identity.check(checkpoint)
+    if context is not None:
+        for check in _CHECKS:
+            yield from check.check(context)
