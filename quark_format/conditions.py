@@ -15,9 +15,9 @@ from quark_format.tables import table
 class FormatModel(BaseModel):
     """One definition of a config schema.
 
-    Values are of exactly the declared JSON type (an integral float is an integer, a bool is no number), unknown
-    keys are kept in `model_extra`, and the conditions across keys are those of the schema's definition
-    of the same name, found by the names of the module and the class.
+    Values are of exactly the declared JSON type (an integral float is an integer, a bool is no number),
+    unknown keys are kept in `model_extra`, and the conditions across keys are those of the schema's
+    definition of the same name, found by the names of the module and the class.
     """
 
     model_config = ConfigDict(strict=True, extra="allow", protected_namespaces=())

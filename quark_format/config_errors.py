@@ -40,7 +40,7 @@ class SchemaError:
 def schema_errors(
     block: Any, version: str, strict: bool = False, mode: str | None = None
 ) -> Iterator[SchemaError]:
-    """Yield what the schema of format version `version` does not allow in `block`.
+    """Yield what the schema of format version `version` does not allow in `block`, in document order.
 
     With `strict` the block is held against what that version's exporter writes, otherwise against what a
     reader needs. `mode` names the form to hold it against (see `catalog.json`); without it `quant_method`
@@ -54,11 +54,9 @@ def schema_errors(
     smaller, counts = _without_repeats(block)
     seen: set[tuple[str, str, str | None, tuple[str, ...]]] = set()
     validator = _validator(file, mode)
-    errors = [
-        _structured(leaf, validator.schema)
-        for error in validator.iter_errors(smaller)
-        for leaf in _leaves(error, validator.schema)
-    ]
+    leaves = [leaf for error in validator.iter_errors(smaller) for leaf in _leaves(error, validator.schema)]
+    leaves.sort(key=lambda leaf: (_position(smaller, leaf.absolute_path), str(leaf.validator), leaf.message))
+    errors = [_structured(leaf, validator.schema) for leaf in leaves]
     plain = {error.pointer for error in errors if error.rule is None}
     for error in errors:
         identity = (error.pointer, error.keyword, error.rule, error.keys)
@@ -96,6 +94,15 @@ def _without_repeats(block: Any) -> tuple[Any, dict[str, int]]:
             counts[pointer] = counts.get(pointer, 0) + 1
         smaller[key] = {name: entries[name] for name in kept.values()}
     return smaller, counts
+
+
+def _position(value: Any, path: Iterable[Any]) -> tuple[int, ...]:
+    """Where in the document a path leads: the index of each of its keys among its siblings."""
+    position = []
+    for token in path:
+        position.append(list(value).index(token) if isinstance(value, dict) else token)
+        value = value[token]
+    return tuple(position)
 
 
 def _count(pointer: str, counts: Mapping[str, int]) -> int:

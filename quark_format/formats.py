@@ -30,10 +30,10 @@ class Format:
 
     A block of Quark has a `mode` ("quark", "fp8", "awq") and a format `version`; `declared` is the version
     string it carries, `candidates` the format versions that its keys allow, `writer` the code path of Quark
-    that its key order suggests, `contradicted` whether the keys disagree with the declared version or with each
-    other. A block of another tool has the name of its format in `sister`. `known` is False where the declared
-    version is none of the catalog's, and where neither mode nor sister is known. `evidence` says in words what
-    the verdict rests on.
+    that its key order suggests, `contradicted` whether the keys disagree with the declared version or with
+    each other. A block of another tool has the name of its format in `sister`. `known` is False where the
+    declared version is none of the catalog's, and where neither mode nor sister is known. `evidence` says in
+    words what the verdict rests on.
     """
 
     version: str | None = None
