@@ -56,10 +56,8 @@ class Declared:
         return (self.excluded_by is None) != (self.excluded_elsewhere is None)
 
     def stages(self, part: str) -> Stages:
-        """The stages for `part`. An excluded module keeps its output spec: Quark quantizes KV caches of such too."""
-        if self.excluded and part != "output":
-            return ()
-        return stages(self.layer.get(PARTS[part]))
+        """The stages for `part`, none for an excluded module."""
+        return () if self.excluded else stages(self.layer.get(PARTS[part]))
 
 
 class Declarations:
@@ -95,9 +93,7 @@ class Declarations:
                 pointer, layer = f"/layer_type_quant_config/{escape(kind)}", self._types[kind]
             elif _GLOBAL in role.declared_by:
                 pointer, layer = "/global_quant_config", self._fallback
-        return Declared(
-            pointer, layer, self.quark_exclusion.first(name), self.vllm_exclusion.first(name)
-        )
+        return Declared(pointer, layer, self.quark_exclusion.first(name), self.vllm_exclusion.first(name))
 
 
 def _layers(value: Any) -> dict[str, Mapping[str, Any]]:

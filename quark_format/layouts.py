@@ -218,7 +218,11 @@ def parameters(stages: Stages) -> dict[str, int]:
         group, block = spec.get("group_size"), spec.get("block_size")
         if isinstance(group, int):
             found.setdefault("group_size", group)
-        if isinstance(block, Sequence) and len(block) == len(DIMS) and all(isinstance(size, int) for size in block):
+        if (
+            isinstance(block, Sequence)
+            and len(block) == len(DIMS)
+            and all(isinstance(size, int) for size in block)
+        ):
             found.setdefault("block_rows", block[0])
             found.setdefault("block_columns", block[1])
     return found
@@ -267,7 +271,9 @@ Claim = tuple["Row", "Stages"]
 """A row and the spec it is laid for."""
 
 
-def fit(claims: Sequence[Claim], tensors: Mapping[str, Tensor], table_: Layouts, anchor: Sizes | None = None) -> Fit:
+def fit(
+    claims: Sequence[Claim], tensors: Mapping[str, Tensor], table_: Layouts, anchor: Sizes | None = None
+) -> Fit:
     """Lay the rows of `claims`, at most one of each part, over the `tensors` of one module.
 
     `anchor` gives sizes known from elsewhere (the same module in other layers): where tensors disagree, it tells
@@ -297,7 +303,9 @@ def fit(claims: Sequence[Claim], tensors: Mapping[str, Tensor], table_: Layouts,
         else:
             bounds += found
     blamed = _blame(bounds, anchor or {})
-    sizes = _meet([bound for bound in bounds if bound.suffix not in blamed], anchor or {}) or dict.fromkeys(DIMS, ANY)
+    sizes = _meet([bound for bound in bounds if bound.suffix not in blamed], anchor or {}) or dict.fromkeys(
+        DIMS, ANY
+    )
     for suffix in (*misshapen, *blamed):
         entry, row, numbers = entries[suffix]
         deviations.append(_shape_deviation(entry, row, numbers, tensors[suffix], sizes))
@@ -366,7 +374,10 @@ _TRUSTED_LAST_TO_FIRST = ("zero_point", "qzeros", "scale", "bias", "weight")
 
 def _trust(suffix: str) -> int:
     """How late a tensor is blamed: weights last."""
-    return next((rank for rank, word in enumerate(_TRUSTED_LAST_TO_FIRST) if word in suffix.removeprefix("weight_")), 0)
+    return next(
+        (rank for rank, word in enumerate(_TRUSTED_LAST_TO_FIRST) if word in suffix.removeprefix("weight_")),
+        0,
+    )
 
 
 def _shape_deviation(

@@ -89,10 +89,14 @@ def _contradiction(context: Context, entry: Judged, code: str) -> Finding:
         tensor=shown.name if shown else None,
         module=module.name,
         count=len(entry.members),
-        dtype=describe_tensor(shown) + (f" ({stored.title})" if stored and entry.stores_codes else "") if shown else "",
+        dtype=describe_tensor(shown) + (f" ({stored.title})" if stored and entry.stores_codes else "")
+        if shown
+        else "",
         pointer=context.at("/exclude") if entry.declared.excluded else context.at(entry.declared.pointer),
         spec=describe(entry.specs["weight"]),
-        hint="; it is part of a multi-token prediction head, which exports often leave as it was" if draft else "",
+        hint="; it is part of a multi-token prediction head, which exports often leave as it was"
+        if draft
+        else "",
     )
 
 

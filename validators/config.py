@@ -69,11 +69,15 @@ def _strict(context: Context, error: SchemaError) -> Iterator[Finding]:
     code = _STRICT_CODES.get(error.keyword)
     place = _place(context, error)
     if code == "QF214":
-        yield finding(code, **place, keys=", ".join(f"`{key}`" for key in error.keys), version=context.version)
+        yield finding(
+            code, **place, keys=", ".join(f"`{key}`" for key in error.keys), version=context.version
+        )
     elif code is not None:
         for key in error.keys:
             advice = "Correct its spelling, or remove it."
-            yield finding(code, **place, key=key, hint=_since(context, key), version=context.version, advice=advice)
+            yield finding(
+                code, **place, key=key, hint=_since(context, key), version=context.version, advice=advice
+            )
 
 
 def _since(context: Context, key: str) -> str:
@@ -102,7 +106,9 @@ def _pack_method(context: Context) -> Iterator[Finding]:
                     file=context.checkpoint.config_file,
                     pointer=context.at("/export/pack_method"),
                     module=entry.first.name,
-                    actual=_short(context.export.get("pack_method")) if "pack_method" in context.export else "absent",
+                    actual=_short(context.export.get("pack_method"))
+                    if "pack_method" in context.export
+                    else "absent",
                     dtype=stage.get("dtype"),
                 )
                 return

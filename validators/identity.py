@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from quark_format.formats import Format
 
 
-def check(checkpoint: Checkpoint) -> Iterator[Finding]:
-    """Yield what is wrong with the place, the tool and the version of the quantization block."""
+def check(checkpoint: Checkpoint, used: str | None) -> Iterator[Finding]:
+    """Yield what is wrong with the place, the tool and the version of the quantization block.
+
+    `used` is the format version that the other checks go by.
+    """
     located = locate(checkpoint.config or {})
     if not located:
         yield _missing(checkpoint)
@@ -48,14 +51,18 @@ def check(checkpoint: Checkpoint) -> Iterator[Finding]:
             expected=", ".join(f'"{mode["quant_method"]}"' for mode in table("catalog.json")["modes"]),
         )
     else:
-        yield from _version(checkpoint, pointer, verdict)
+        yield from _version(checkpoint, pointer, verdict, used)
 
 
 def _missing(checkpoint: Checkpoint) -> Finding:
     newest = table("catalog.json")["versions"][-1]["version"]
     modules = group(checkpoint.tensors, table(f"v{newest}/tensors.json")).by_name.values()
     module = next((module for module in modules if module.scales), None)
-    hint = f", although `{module.tensors[module.scales[0]].name}` is a scale of a quantized weight" if module else ""
+    hint = (
+        f", although `{module.tensors[module.scales[0]].name}` is a scale of a quantized weight"
+        if module
+        else ""
+    )
     return finding("QF201", file=checkpoint.config_file, where=checkpoint.config_file, hint=hint)
 
 
@@ -92,22 +99,22 @@ def _sister(checkpoint: Checkpoint, pointer: str, verdict: Format) -> Finding:
     )
 
 
-def _version(checkpoint: Checkpoint, pointer: str, verdict: Format) -> Iterator[Finding]:
+def _version(checkpoint: Checkpoint, pointer: str, verdict: Format, used: str | None) -> Iterator[Finding]:
     place = {"file": checkpoint.config_file, "pointer": f"{pointer}/version"}
     mode = next(mode for mode in table("catalog.json")["modes"] if mode["name"] == verdict.mode)
     if mode["version_key"] is None:
         return
     if verdict.declared is None:
-        yield finding("QF207", **place, candidates=_range(verdict.candidates), used=verdict.version)
+        yield finding("QF207", **place, candidates=_range(verdict.candidates), used=used)
     elif not verdict.known:
-        yield finding("QF205", **place, actual=_short(verdict.declared), used=verdict.version)
+        yield finding("QF205", **place, actual=_short(verdict.declared), used=used)
     elif verdict.contradicted:
         yield finding(
             "QF206",
             **place,
             actual=_short(verdict.declared),
             evidence="; ".join(verdict.evidence),
-            used=verdict.version,
+            used=used,
         )
 
 

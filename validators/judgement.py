@@ -115,14 +115,19 @@ def _judge(
     specs = {part: declared.stages(part) for part in PARTS}
     kv = is_kv(module.name, declared, declarations)
     if kv:
-        kv_layer = declarations.kv_layers.find(module.name)[1] or {}
-        output = specs["output"] or stages(kv_layer.get(PARTS["output"]))
-        specs["output"] = output if kv_holder == _PROJECTION else ()
+        specs["output"] = _kv_output(module.name, declared, declarations) if kv_holder == _PROJECTION else ()
     where = replace(conditions, role=role.layout)
     rows = {part: layouts.row(part, spec, where) for part, spec in specs.items()}
     claims: list[Claim] = [(row, specs[part]) for part, row in rows.items() if row is not None]
     outcome = fit(claims, module.tensors, layouts) if module.weight is not None else Fit((), {})
     return Judged(members, role, declared, rows, specs, outcome, kv and kv_holder == _PROJECTION)
+
+
+def _kv_output(name: str, declared: Declared, declarations: Declarations) -> Stages:
+    """The spec of a KV cache entry, which stays where the module itself is excluded."""
+    own = stages(declared.layer.get(PARTS["output"]))
+    layer = declarations.kv_layers.find(name)[1] or {}
+    return own or stages(layer.get(PARTS["output"]))
 
 
 def is_kv(name: str, declared: Declared, declarations: Declarations) -> bool:
@@ -142,9 +147,7 @@ def _anchors(judged: Sequence[Judged]) -> dict[str, Sizes]:
         if not entry.fit.deviations and entry.fit.sizes:
             sizes = tuple(entry.fit.sizes[dim] for dim in DIMS)
             counts[abstract(entry.first.name)][sizes] += len(entry.members)
-    return {
-        name: dict(zip(DIMS, found.most_common(1)[0][0], strict=True)) for name, found in counts.items()
-    }
+    return {name: dict(zip(DIMS, found.most_common(1)[0][0], strict=True)) for name, found in counts.items()}
 
 
 def _anchored(entry: Judged, anchors: Mapping[str, Sizes], layouts: Layouts) -> Judged:

@@ -48,7 +48,9 @@ def _settings(context: Context) -> Iterator[Finding]:
     if group and context.mode in table("modes.json")["modes"]:
         return
     pointer = context.at("/export/kv_cache_group")
-    unmatched = [pattern for pattern in group if not any(_covers(pattern, key) for key in (*declared, *layers))]
+    unmatched = [
+        pattern for pattern in group if not any(_covers(pattern, key) for key in (*declared, *layers))
+    ]
     if unmatched and not (declared or layers):
         yield finding("QF507", file=file, pointer=pointer, actual=", ".join(group))
     elif unmatched:
@@ -95,7 +97,9 @@ def _projection(context: Context, entry: Judged) -> Iterator[Finding]:
     module = entry.first
     names = table("roles.json")["kv_projections"]
     leaf = module.name.rpartition(".")[2]
-    outputs = [tensor for suffix, tensor in module.tensors.items() if context.layouts.parts[suffix] == "output"]
+    outputs = [
+        tensor for suffix, tensor in module.tensors.items() if context.layouts.parts[suffix] == "output"
+    ]
     place = {"module": module.name, "count": len(entry.members)}
     if entry.kv and leaf in names["fused"] and outputs:
         yield finding("QF503", file=outputs[0].file, tensor=outputs[0].name, **place)
@@ -106,7 +110,13 @@ def _projection(context: Context, entry: Judged) -> Iterator[Finding]:
         name = f"{module.name}.{deviation.suffix}"
         file = tensor.file if tensor else None
         if entry.kv and deviation.kind == "missing" and context.complete:
-            yield finding("QF501", file=file, tensor=name, pointer=_declared_at(context, entry), **_without_pointer(place))
+            yield finding(
+                "QF501",
+                file=file,
+                tensor=name,
+                pointer=_declared_at(context, entry),
+                **_without_pointer(place),
+            )
         elif entry.kv and deviation.kind == "shape" and tensor is not None:
             yield finding("QF506", file=file, tensor=name, actual=describe_tensor(tensor), **place)
         elif entry.kv and deviation.kind == "dtype":
@@ -146,7 +156,9 @@ def _on_attention(context: Context) -> Iterator[Finding]:
         absent = [suffix for suffix in needed if suffix not in held]
         if absent and len(absent) < len(needed):
             present = next(suffix for suffix in needed if suffix in held)
-            yield finding("QF505", module=parent, tensor=held[present].name, expected=f"`{parent}.{absent[0]}`")
+            yield finding(
+                "QF505", module=parent, tensor=held[present].name, expected=f"`{parent}.{absent[0]}`"
+            )
         elif absent:
             lacking.setdefault(absent[0], []).append(parent)
     if context.complete:
@@ -155,7 +167,9 @@ def _on_attention(context: Context) -> Iterator[Finding]:
                 "QF501",
                 tensor=f"{holders[0]}.{suffix}",
                 module=holders[0],
-                pointer=context.at("/kv_cache_scheme" if context.mode != "quark" else "/export/kv_cache_group"),
+                pointer=context.at(
+                    "/kv_cache_scheme" if context.mode != "quark" else "/export/kv_cache_group"
+                ),
                 count=len(holders),
             )
     yield from _stray(context, parents if needed else set(), needed)
@@ -183,7 +197,11 @@ def _stray(context: Context, parents: set[str], needed: list[str]) -> Iterator[F
                 continue
             if tensor.shape not in _SCALARS:
                 yield finding(
-                    "QF506", file=tensor.file, tensor=tensor.name, module=module.name, actual=describe_tensor(tensor)
+                    "QF506",
+                    file=tensor.file,
+                    tensor=tensor.name,
+                    module=module.name,
+                    actual=describe_tensor(tensor),
                 )
             if suffix not in needed or module.name not in parents:
                 found.setdefault(suffix, []).append(module)

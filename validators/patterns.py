@@ -66,9 +66,13 @@ def _dead(context: Context) -> Iterator[Finding]:
     names = list(context.modules.by_name)
     harmless: list[str] = []
     quark, vllm = reader("quark", context.version), reader("vllm")
-    patterns = [(_exclude_pointer(context), pattern, quark.exclude, vllm.exclude) for pattern in dict.fromkeys(context.declarations.exclude)]
+    patterns = [
+        (_exclude_pointer(context), pattern, quark.exclude, vllm.exclude)
+        for pattern in dict.fromkeys(context.declarations.exclude)
+    ]
     patterns += [
-        (context.at("/layer_quant_config"), key, quark.layers, vllm.layers) for key in context.declarations.layers
+        (context.at("/layer_quant_config"), key, quark.layers, vllm.layers)
+        for key in context.declarations.layers
     ]
     known = _Names(names)
     for pointer, pattern, *semantics in patterns:
@@ -90,7 +94,11 @@ def _dead(context: Context) -> Iterator[Finding]:
         )
     if harmless:
         yield finding(
-            "QF220", file=context.checkpoint.config_file, pointer=first, pattern=harmless[0], count=len(harmless)
+            "QF220",
+            file=context.checkpoint.config_file,
+            pointer=first,
+            pattern=harmless[0],
+            count=len(harmless),
         )
 
 
@@ -224,4 +232,3 @@ def _shadowed(context: Context) -> Iterator[Finding]:
                 earlier=earlier,
                 count=len(captured),
             )
-

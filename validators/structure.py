@@ -103,7 +103,9 @@ def _expert_groups(tree: Tree) -> dict[str, dict[int, str]]:
 
 def _experts(tree: Tree) -> Iterator[Finding]:
     """Experts that are missing, incomplete, or of another spec than their neighbours."""
-    counts = [key for key in table("roles.json")["experts"]["counts"] if isinstance(tree.context.text.get(key), int)]
+    counts = [
+        key for key in table("roles.json")["experts"]["counts"] if isinstance(tree.context.text.get(key), int)
+    ]
     lacking: dict[tuple[str, str, int], list[str]] = {}
     mixed: dict[str, list[str]] = {}
     for container, experts in _expert_groups(tree).items():
@@ -147,7 +149,10 @@ def _shared_experts(tree: Tree) -> Iterator[Finding]:
         for container, experts in groups.items():
             shared = f"{container.rpartition('.')[0]}.{name}"
             routed = tree.children[next(iter(experts.values()))]
-            said = [{_declaration(tree.entries[module.name]) for module in part.values()} for part in (tree.children.get(shared, {}), routed)]
+            said = [
+                {_declaration(tree.entries[module.name]) for module in part.values()}
+                for part in (tree.children.get(shared, {}), routed)
+            ]
             if all(said) and said[0] != said[1]:
                 found.append(shared)
     if found:
@@ -208,12 +213,18 @@ def _against_config(tree: Tree) -> Iterator[Finding]:
             for row in table("roles.json")["sizes"]:
                 if not _names(row["modules"], parent, leaf, places):
                     continue
-                key = next((key for key in row["config"] if isinstance(tree.context.text.get(key), int)), None)
+                key = next(
+                    (key for key in row["config"] if isinstance(tree.context.text.get(key), int)), None
+                )
                 actual = tree.sizes(module).get(row["dim"])
                 if key is None or actual is None:
                     continue
                 expected = tree.context.text[key]
-                fits = actual >= expected if row.get("at_least") else actual in [expected * factor for factor in row["factors"]]
+                fits = (
+                    actual >= expected
+                    if row.get("at_least")
+                    else actual in [expected * factor for factor in row["factors"]]
+                )
                 if not fits:
                     found.setdefault((row["dim"], key, actual, expected), []).append(module)
     for (dim, key, actual, expected), modules in found.items():
@@ -249,17 +260,28 @@ def _tied(tree: Tree) -> Iterator[Finding]:
     """The output layer of models that share it with the embedding, or that need their own."""
     row = table("roles.json")["tied"]
     tied = tree.context.text.get(row["key"])
-    heads = [tree.context.modules.by_name[name] for name in row["head"] if name in tree.context.modules.by_name]
+    heads = [
+        tree.context.modules.by_name[name] for name in row["head"] if name in tree.context.modules.by_name
+    ]
     embedded = any(name in tree.context.modules.by_name for name in row["embedding"])
-    causal = any("ForCausalLM" in str(name) for name in tree.context.checkpoint.config.get("architectures") or ()) if tree.context.checkpoint.config else False
+    causal = (
+        any("ForCausalLM" in str(name) for name in tree.context.checkpoint.config.get("architectures") or ())
+        if tree.context.checkpoint.config
+        else False
+    )
     if tied is True and heads:
         tensor = next(iter(heads[0].tensors.values()), None) or next(iter(heads[0].foreign.values()))
         yield finding("QF409", file=tensor.file, tensor=tensor.name, module=heads[0].name)
     if tied is False and not heads and embedded and causal and tree.context.complete:
-        yield finding("QF410", tensor=f"{row['head'][0]}.weight", module=row["head"][0], pointer=f"/{row['key']}")
+        yield finding(
+            "QF410", tensor=f"{row['head'][0]}.weight", module=row["head"][0], pointer=f"/{row['key']}"
+        )
     if heads and not embedded and causal and tree.context.complete:
         yield finding(
-            "QF413", tensor=f"{row['embedding'][0]}.weight", sibling=f"`{heads[0].name}.weight`", verb="is in the file"
+            "QF413",
+            tensor=f"{row['embedding'][0]}.weight",
+            sibling=f"`{heads[0].name}.weight`",
+            verb="is in the file",
         )
 
 
@@ -304,7 +326,9 @@ def _layers(tree: Tree) -> Iterator[Finding]:
 
 def _spans(numbers: Sequence[int]) -> str:
     whole = numbers == list(range(numbers[0], numbers[-1] + 1)) if numbers else False
-    return f"{numbers[0]} to {numbers[-1]}" if whole and len(numbers) > 1 else ", ".join(map(str, numbers[:20]))
+    return (
+        f"{numbers[0]} to {numbers[-1]}" if whole and len(numbers) > 1 else ", ".join(map(str, numbers[:20]))
+    )
 
 
 Layer = dict[str, "Tensor"]
@@ -331,7 +355,17 @@ def _basic(layer: Layer) -> frozenset[str]:
     return frozenset(name for name in layer if not name.endswith(_PARAMETERS))
 
 
-_PARAMETERS = ("_scale", "_scale_2", "_zero_point", "_zero_point_2", "scales", "qzeros", "_rotation", "_prescale", "_scale_inv")
+_PARAMETERS = (
+    "_scale",
+    "_scale_2",
+    "_zero_point",
+    "_zero_point_2",
+    "scales",
+    "qzeros",
+    "_rotation",
+    "_prescale",
+    "_scale_inv",
+)
 
 
 def _incomplete_layers(container: str, layers: Mapping[int, Layer]) -> Iterator[Finding]:
@@ -345,7 +379,9 @@ def _incomplete_layers(container: str, layers: Mapping[int, Layer]) -> Iterator[
             (name,) = extra
             module = name.rpartition(".")[0]
             lacking = [layer for layer, held in names.items() if name not in held]
-            has_rest = any(rest.startswith(f"{module}.") for rest in layers[number]) and name.endswith("weight")
+            has_rest = any(rest.startswith(f"{module}.") for rest in layers[number]) and name.endswith(
+                "weight"
+            )
             if len(lacking) == 1 and module.rpartition(".")[2] not in optional and not has_rest:
                 yield finding(
                     "QF413",
@@ -392,5 +428,3 @@ def _odd_shapes(tree: Tree, container: str, layers: Mapping[int, Layer]) -> Iter
             sibling=sibling.name,
             expected=list(sibling.shape),
         )
-
-

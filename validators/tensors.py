@@ -145,7 +145,9 @@ def _deviation(context: Context, entry: Judged, deviation: Deviation) -> Finding
     stored = recognize(module.tensors, context.layouts, context.mode, context.weight_format)
     if stored is not None and stored.id != row.id and deviation.suffix == "weight":
         return finding("QF306", **place, **{**fields, "stored": stored.title, "expected": row.title})
-    others = [describe_tensor(other) for suffix, other in module.tensors.items() if suffix != deviation.suffix]
+    others = [
+        describe_tensor(other) for suffix, other in module.tensors.items() if suffix != deviation.suffix
+    ]
     return finding("QF304", **place, **fields, others=" and ".join(others) or "nothing else")
 
 
@@ -165,7 +167,9 @@ def _file2file(context: Context) -> Iterator[Finding]:
     if own:
         entry, row = own[0]
         tensor = entry.first.tensors[entry.first.scales[0]]
-        reference = Conditions(context.reference_writer, context.weight_format, context.mode, entry.role.layout)
+        reference = Conditions(
+            context.reference_writer, context.weight_format, context.mode, entry.role.layout
+        )
         expected = context.layouts.row("weight", entry.specs["weight"], reference)
         yield finding(
             "QF309",

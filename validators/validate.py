@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from quark_format.checkpoint import Checkpoint, read_checkpoint
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from quark_format.validators.findings import Finding
 
 _CHECKS = (config, patterns, tensors, agreement, structure, kv_cache, parallel)
+_VERSIONED_CHECKS = (tensors, kv_cache)
 
 
 def validate(path: str | os.PathLike[str], *, tensor_parallel_size: int = 1) -> Report:
@@ -52,21 +54,35 @@ def validate(path: str | os.PathLike[str], *, tensor_parallel_size: int = 1) -> 
 
 
 def _context(checkpoint: Checkpoint, tensor_parallel_size: int) -> Context | None:
-    """The context of the checks, None where the config is not Quark's."""
+    """The context of the checks, None where the config is not Quark's.
+
+    Where the config does not tell its version and the tensors contradict the newest one that its keys allow, the
+    version that they contradict least is taken.
+    """
     for pointer, block in locate(checkpoint.config or {}):
         if not isinstance(block, Mapping):
             continue
         verdict = detect(dict(block))
-        if verdict.version is not None and verdict.mode is not None:
-            return Context(checkpoint, pointer, block, verdict, verdict.version, tensor_parallel_size)
+        if verdict.version is None or verdict.mode is None:
+            continue
+        context = Context(checkpoint, pointer, block, verdict, verdict.version, tensor_parallel_size)
+        if verdict.declared is not None or not _contradictions(context):
+            return context
+        others = [replace(context, version=version) for version in reversed(verdict.candidates)]
+        return min([context, *others], key=_contradictions)
     return None
+
+
+def _contradictions(context: Context) -> int:
+    """How many findings say that the tensors are not those of the format version."""
+    return sum(1 for check in _VERSIONED_CHECKS for _ in check.check(context))
 
 
 def _findings(checkpoint: Checkpoint, context: Context | None) -> Iterator[Finding]:
     yield from container.check(checkpoint)
     if not checkpoint.readable:
         return
-    yield from identity.check(checkpoint)
+    yield from identity.check(checkpoint, context.version if context else None)
     if context is not None:
         for check in _CHECKS:
             yield from check.check(context)
