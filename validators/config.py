@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from quark_format.config_errors import SchemaError, schema_errors
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from quark_format.validators.context import Context
 
 _CODES = {"type": "QF210", "required": "QF212"}
-_STRICT_CODES = {"additionalProperties": "QF213", "unevaluatedProperties": "QF213", "required": "QF214"}
+_UNKNOWN_KEYS = ("additionalProperties", "unevaluatedProperties")
+_REQUIRED = "required"
 _SHOWN = 80
 
 
@@ -26,8 +27,7 @@ def check(context: Context) -> Iterator[Finding]:
     block = dict(context.block)
     for error in schema_errors(block, context.version, mode=context.mode):
         yield _error(context, error)
-    for error in schema_errors(block, context.version, strict=True, mode=context.mode):
-        yield from _strict(context, error)
+    yield from _strict(context, list(schema_errors(block, context.version, strict=True, mode=context.mode)))
     yield from _pack_method(context)
     yield from _weight_format(context)
 
@@ -65,19 +65,27 @@ def _expected(error: SchemaError) -> str:
     return str(expected) if error.keyword == "type" else _short(expected)
 
 
-def _strict(context: Context, error: SchemaError) -> Iterator[Finding]:
-    code = _STRICT_CODES.get(error.keyword)
-    place = _place(context, error)
-    if code == "QF214":
+def _strict(context: Context, errors: Sequence[SchemaError]) -> Iterator[Finding]:
+    """Keys that the version does not know, and one finding for all that its exporter would have written."""
+    for error in errors:
+        if error.keyword in _UNKNOWN_KEYS:
+            for key in error.keys:
+                yield finding(
+                    "QF213",
+                    **_place(context, error),
+                    key=key,
+                    hint=_since(context, key),
+                    version=context.version,
+                    advice="Correct its spelling, or remove it.",
+                )
+    lacking = [error for error in errors if error.keyword == _REQUIRED]
+    if lacking:
         yield finding(
-            code, **place, keys=", ".join(f"`{key}`" for key in error.keys), version=context.version
+            "QF214",
+            **{**_place(context, lacking[0]), "count": sum(error.count for error in lacking)},
+            keys=", ".join(f"`{key}`" for key in lacking[0].keys),
+            version=context.version,
         )
-    elif code is not None:
-        for key in error.keys:
-            advice = "Correct its spelling, or remove it."
-            yield finding(
-                code, **place, key=key, hint=_since(context, key), version=context.version, advice=advice
-            )
 
 
 def _since(context: Context, key: str) -> str:
@@ -94,7 +102,7 @@ def _text(name: str) -> str:
 
 def _pack_method(context: Context) -> Iterator[Finding]:
     """A packed dtype whose nibble order the config does not give."""
-    known = [value for value in table("packing.json")["pack_methods"]]
+    known = table("packing.json")["pack_methods"]
     if context.export.get("pack_method", context.block.get("pack_method")) in known:
         return
     packed = table("packing.json")["dtypes"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -67,7 +68,7 @@ def finding(  # noqa: PLR0913 - the places a finding can name are independent
 ) -> Finding:
     """Word the rule `code` with `values`, the fields of its message, why and fix templates.
 
-    `severity` replaces the declared one where a rule's own data says so (a target that cannot load the scheme).
+    `severity` replaces the declared one where other data decides it (a target that cannot load a scheme).
 
     Raises:
         KeyError: the rule is not declared, or its templates use a field that is not given.
@@ -75,12 +76,11 @@ def finding(  # noqa: PLR0913 - the places a finding can name are independent
     rule = rules()[code]
     places = {"file": file, "tensor": tensor, "module": module, "pointer": pointer, "count": count}
     fields = {**places, **values}
-    more = f" (and {count - 1:,} more)" if count > 1 else ""
     return Finding(
         code=code,
         name=rule.name,
         severity=severity or rule.severity,
-        message=f"{rule.message.format_map(fields)}{more} {rule.why.format_map(fields)}".strip(),
+        message=f"{rule.message.format_map(fields)} {rule.why.format_map(fields)}".strip(),
         fix=rule.fix.format_map(fields),
         file=file,
         tensor=tensor,
@@ -88,3 +88,37 @@ def finding(  # noqa: PLR0913 - the places a finding can name are independent
         pointer=pointer,
         count=count,
     )
+
+
+def merged(found: Iterable[Finding]) -> list[Finding]:
+    """One finding for all that say the same of different modules, in code order.
+
+    The first one's place stays; the message tells how many more there are and names a few of them.
+    """
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
+    for one in found:
+        groups.setdefault((one.code, one.severity, _without_names(one)), []).append(one)
+    return sorted((_together(group) for group in groups.values()), key=lambda one: one.code)
+
+
+def _name(one: Finding) -> str:
+    return one.module or (one.tensor or "").rpartition(".")[0]
+
+
+def _without_names(one: Finding) -> str:
+    text = f"{one.message} {one.fix}"
+    return text.replace(_name(one), "…") if _name(one) else text
+
+
+def _together(group: Sequence[Finding]) -> Finding:
+    first, *others = group
+    count = sum(one.count for one in group)
+    if count == 1:
+        return first
+    named = list(dict.fromkeys(f"`{_name(one)}`" for one in others if _name(one) != _name(first)))[:_NAMED]
+    rest = count - 1 - len(named)
+    more = ", ".join(named) + (f" and {rest:,} more" if named and rest else f"{rest:,} more" if rest else "")
+    return replace(first, count=count, message=f"{first.message} The same holds for {more}.")
+
+
+_NAMED = 2

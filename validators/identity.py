@@ -100,7 +100,7 @@ def _sister(checkpoint: Checkpoint, pointer: str, verdict: Format) -> Finding:
 
 
 def _version(checkpoint: Checkpoint, pointer: str, verdict: Format, used: str | None) -> Iterator[Finding]:
-    place = {"file": checkpoint.config_file, "pointer": f"{pointer}/version"}
+    place: dict[str, Any] = {"file": checkpoint.config_file, "pointer": f"{pointer}/version"}
     mode = next(mode for mode in table("catalog.json")["modes"] if mode["name"] == verdict.mode)
     if mode["version_key"] is None:
         return

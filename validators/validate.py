@@ -20,6 +20,7 @@ from quark_format.validators import (
     tensors,
 )
 from quark_format.validators.context import Context
+from quark_format.validators.findings import merged
 from quark_format.validators.report import Report
 
 if TYPE_CHECKING:
@@ -34,16 +35,15 @@ _VERSIONED_CHECKS = (tensors, kv_cache)
 def validate(path: str | os.PathLike[str], *, tensor_parallel_size: int = 1) -> Report:
     """Judge the checkpoint at `path`, a folder or a config.json, from its config and headers.
 
-    `tensor_parallel_size` is the number of ranks it is to be split over. Nothing raises for what is wrong with the
-    checkpoint: that is what the findings are for.
+    `tensor_parallel_size` is the number of ranks it is to be split over. Nothing raises for what is wrong with
+    the checkpoint: that is what the findings are for.
     """
     checkpoint = read_checkpoint(path)
     context = _context(checkpoint, tensor_parallel_size)
-    found = sorted(_findings(checkpoint, context), key=lambda finding: finding.code)
     return Report(
         path=str(path),
         readable=checkpoint.readable,
-        findings=tuple(found),
+        findings=tuple(merged(_findings(checkpoint, context))),
         format_version=context.version if context else None,
         mode=context.mode if context else None,
         writer=context.writer if context and checkpoint.tensors else None,
@@ -56,8 +56,8 @@ def validate(path: str | os.PathLike[str], *, tensor_parallel_size: int = 1) -> 
 def _context(checkpoint: Checkpoint, tensor_parallel_size: int) -> Context | None:
     """The context of the checks, None where the config is not Quark's.
 
-    Where the config does not tell its version and the tensors contradict the newest one that its keys allow, the
-    version that they contradict least is taken.
+    Where the config does not tell its version, that one is taken of those its keys allow which the tensors
+    contradict least, the newest first.
     """
     for pointer, block in locate(checkpoint.config or {}):
         if not isinstance(block, Mapping):

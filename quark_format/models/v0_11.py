@@ -300,9 +300,9 @@ class OnlineRotation(FormatModel):
     How a trainable online R1 is shared between modules.
     """
 
-    shared_parallel: bool = False
+    shared_parallel: bool | None = None
     """
-    Whether modules that read the same input share one rotation.
+    Whether modules that read the same input share one rotation; null is undecided.
     """
     online_rotation_layers: list[str] | None = None
     """
