@@ -17,6 +17,7 @@ from quark_format.models.targets.tables import Condition, Row, Schemes, StageFie
 PACK_METHOD = "pack_method"
 _JSON_TYPES = {type(None): "null", bool: "boolean", int: "integer", str: "string"}
 _OTHER = "other"
+_FORMS = {type(None): "null", dict: "object", list: "list"}
 
 Subject = Mapping[str, Any]
 
@@ -31,6 +32,11 @@ def stages(spec: Any) -> Sequence[Any]:
     if spec is None:
         return ()
     return spec if isinstance(spec, list) else (spec,)
+
+
+def form(spec: Any) -> str:
+    """The JSON form of the spec of one tensor: null, object, list or other."""
+    return _FORMS.get(type(spec), _OTHER)
 
 
 def read(stage: Any, field: StageField) -> Any:
@@ -60,6 +66,7 @@ def accepts(wanted: Condition, value: Any) -> bool:
         (wanted.in_ is None or key in [(type(one), one) for one in wanted.in_])
         and (wanted.not_in is None or key not in [(type(one), one) for one in wanted.not_in])
         and (wanted.min is None or (type(value) is int and value >= wanted.min))
+        and (wanted.max is None or (type(value) is int and value <= wanted.max))
         and (wanted.types is None or json_type(value) in wanted.types)
     )
 
@@ -72,7 +79,7 @@ class ValueClass(NamedTuple):
 
 
 class Column:
-    """One field over all combinations of one kind; a combination without a condition on it accepts anything."""
+    """One field over all combinations of one kind; without a condition on it a combination takes anything."""
 
     def __init__(
         self, words: str, distance: int, conditions: Mapping[int, Condition], everything: int
@@ -86,7 +93,10 @@ class Column:
             one for wanted in conditions.values() for one in (*(wanted.in_ or ()), *(wanted.not_in or ()))
         ]
         self._known = {(type(one), one): self._accepted(one) for one in (*named, True, False)}
-        self._edges = sorted({wanted.min for wanted in conditions.values() if wanted.min is not None})
+        self._edges = sorted(
+            {wanted.min for wanted in conditions.values() if wanted.min is not None}
+            | {wanted.max + 1 for wanted in conditions.values() if wanted.max is not None}
+        )
         taken = {one for one in named if type(one) is int}
         self._integers = [self._class(_fresh(edge, taken, up=True)) for edge in self._edges]
         self._integers.insert(
@@ -143,7 +153,7 @@ class Combination:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A field in which a spec differs from a combination: its name, what it is, and what was wanted in words."""
+    """A field in which a spec differs from a combination: its name, what it is, and what was wanted."""
 
     field: str
     found: Any
@@ -178,6 +188,7 @@ class KindIndex:
         self._schemes = schemes
         self._everything = (1 << len(self.combinations)) - 1
         self.positions = sorted({position for one in self.combinations for position in one.specs})
+        self.forms: dict[str, Column] = {}
         self.stage_counts: dict[str, Column] = {}
         self.stage_columns: dict[str, list[list[tuple[StageField, Column]]]] = {}
         for position in self.positions:
@@ -193,9 +204,16 @@ class KindIndex:
         words = self._schemes.positions[position].words
         wanted: dict[int, list[Mapping[str, Condition]]] = {}
         for bit, one in enumerate(self.combinations):
-            declared = self._schemes.specs[one.specs[position]].stages if position in one.specs else None
-            if declared is not None:
+            if position in one.specs:
+                declared = self._schemes.specs[one.specs[position]].stages
                 wanted[bit] = [{name: condition(p) for name, p in stage.items()} for stage in declared]
+        forms = {
+            bit: Condition(**{"in": list(declared)})
+            for bit, one in enumerate(self.combinations)
+            if position in one.specs and (declared := self._schemes.specs[one.specs[position]].forms)
+        }
+        if forms:
+            self.forms[position] = Column(f"{words} form", 1, forms, self._everything)
         counts = {bit: Condition(**{"in": [len(declared)]}) for bit, declared in wanted.items()}
         self.stage_counts[position] = Column(
             f"number of {words} stages", self._schemes.stage_distance, counts, self._everything
@@ -227,19 +245,24 @@ class KindIndex:
         return Column(f"{place} {field.words}", field.distance, conditions, self._everything)
 
     def _values(self, subject: Subject, pack_method: Any) -> Iterator[tuple[Column, Any]]:
-        yield self.pack_method, pack_method
         for position in self.positions:
-            listed = stages(subject.get(position))
+            spec = subject.get(position)
+            listed = stages(spec)
+            if position in self.forms:
+                yield self.forms[position], form(spec)
             yield self.stage_counts[position], len(listed)
             for columns, stage in zip(self.stage_columns[position], listed, strict=False):
                 for field, column in columns:
                     yield column, read(stage, field)
+        yield self.pack_method, pack_method
 
     def accepted(self, subject: Subject, pack_method: Any) -> int:
         """The combinations that accept the specs of `subject`, one bit each, at most one."""
         accepted = self._everything
         for column, value in self._values(subject, pack_method):
             accepted &= column.accepted(value)
+            if not accepted:
+                break
         return accepted
 
     def find(self, subject: Subject, pack_method: Any) -> Combination | Nearest:
@@ -279,6 +302,8 @@ def in_words(wanted: Condition) -> str:
         told.append(_told(wanted.in_))
     if wanted.min is not None:
         told.append(f"an integer of at least {wanted.min}")
+    if wanted.max is not None:
+        told.append(f"an integer of at most {wanted.max}")
     if wanted.not_in is not None:
         told.append(f"not {_told(wanted.not_in)}")
     if wanted.types is not None:

@@ -41,6 +41,10 @@ class Condition(BaseModel):
     """
     A value of one of these JSON types; an absent field is null.
     """
+    max: int | None = None
+    """
+    An integer not above this.
+    """
 
 
 class Argument(BaseModel):
@@ -281,9 +285,9 @@ class Spec(BaseModel):
         extra="forbid",
     )
     words: Annotated[str, Field(min_length=1)]
-    stages: list[dict[str, Predicate1 | Condition]] | None = None
+    stages: list[dict[str, Predicate1 | Condition]]
     """
-    One entry a stage, in order; without it any spec or none.
+    One entry a stage, in order; none where nothing may be quantized.
     """
     key: str | None
     """
@@ -292,6 +296,12 @@ class Spec(BaseModel):
     note: Annotated[str | None, Field(min_length=1)] = None
     """
     What the target does with this spec other than the config says.
+    """
+    forms: Annotated[
+        list[Literal["null", "object", "list", "other"]] | None, Field(min_length=1)
+    ] = None
+    """
+    The JSON forms that the target reads here; without it any.
     """
 
 
@@ -408,12 +418,15 @@ class Deviation(BaseModel):
     )
     id: Annotated[str, Field(pattern="^[a-z0-9_]+$")]
     kinds: Annotated[list[str], Field(min_length=1)]
-    when: dict[str, Predicate1 | Condition]
+    when: Annotated[list[dict[str, Predicate1 | Condition]], Field(min_length=1)]
     """
-    Fields such as `weight.0.dtype`, `weight.stages` or `pack_method` and what each is.
+    Any of these: fields such as `weight.0.dtype`, `weight.stages` or `pack_method` and what each is.
     """
-    target_does: Literal["selects", "crashes", "ignores"]
-    we_do: Literal["refuse", "resolve"]
+    target_does: Literal["selects", "selects_then_refuses", "crashes", "ignores"]
+    """
+    selects: its selection takes the config. selects_then_refuses: its selection takes the config, and the class it selects raises. crashes: it refuses by an exception that is not meant for the user. ignores: it does not look.
+    """
+    we_do: Literal["refuse"]
     reason: Annotated[str, Field(min_length=1)]
     source: Annotated[str, Field(min_length=1)]
 
