@@ -9,6 +9,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
+from quark_format.repeats import distinct
 from quark_format.tables import table
 
 
@@ -53,7 +54,7 @@ def _failure(module: str, name: str, text: str) -> str | None:
     conditions = _conditions(module, name)
     if conditions is None:
         return None
-    value = json.loads(text)
+    value, _ = distinct(json.loads(text))
     return next((error.message for error in conditions.iter_errors(value)), None)
 
 

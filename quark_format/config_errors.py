@@ -11,6 +11,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
+from quark_format.repeats import distinct
 from quark_format.tables import table
 
 _SHOWN = 120
@@ -51,9 +52,10 @@ def schema_errors(
     """
     entry = {item["version"]: item for item in table("catalog.json")["versions"]}[version]
     file = entry["strict" if strict else "config"]
-    smaller, counts = _without_repeats(block)
+    smaller, counts = distinct(block)
     seen: set[tuple[str, str, str | None, tuple[str, ...]]] = set()
     validator = _validator(file, mode)
+    shared = {_pointer(place): count for place, count in counts.items()}
     leaves = [leaf for error in validator.iter_errors(smaller) for leaf in _leaves(error, validator.schema)]
     leaves.sort(key=lambda leaf: (_position(smaller, leaf.absolute_path), str(leaf.validator), leaf.message))
     errors = [_structured(leaf, validator.schema) for leaf in leaves]
@@ -63,7 +65,7 @@ def schema_errors(
         if identity in seen or (error.rule is not None and error.pointer in plain):
             continue
         seen.add(identity)
-        yield replace(error, count=_count(error.pointer, counts))
+        yield replace(error, count=shared.get("/".join(error.pointer.split("/")[:3]), 1))
 
 
 @cache
@@ -75,27 +77,6 @@ def _validator(file: str, mode: str | None) -> Draft202012Validator:
     return Draft202012Validator({"$ref": f"#/$defs/{definition}", "$defs": schema["$defs"]})
 
 
-def _without_repeats(block: Any) -> tuple[Any, dict[str, int]]:
-    """The block with one entry for each distinct value of its maps, and how often each kept entry occurs."""
-    counts: dict[str, int] = {}
-    if not isinstance(block, dict):
-        return block, counts
-    smaller = dict(block)
-    for key in table("catalog.json")["maps"]:
-        entries = block.get(key)
-        if not isinstance(entries, dict):
-            continue
-        kept: dict[str, str] = {}
-        for name, value in entries.items():
-            text = json.dumps(value)
-            if text not in kept:
-                kept[text] = name
-            pointer = _pointer([key, kept[text]])
-            counts[pointer] = counts.get(pointer, 0) + 1
-        smaller[key] = {name: entries[name] for name in kept.values()}
-    return smaller, counts
-
-
 def _position(value: Any, path: Iterable[Any]) -> tuple[int, ...]:
     """Where in the document a path leads: the index of each of its keys among its siblings."""
     position = []
@@ -103,10 +84,6 @@ def _position(value: Any, path: Iterable[Any]) -> tuple[int, ...]:
         position.append(list(value).index(token) if isinstance(value, dict) else token)
         value = value[token]
     return tuple(position)
-
-
-def _count(pointer: str, counts: Mapping[str, int]) -> int:
-    return counts.get("/".join(pointer.split("/")[:3]), 1)
 
 
 def _leaves(error: ValidationError, schema: Any) -> Iterator[ValidationError]:

@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 
 from quark_format.conditions import FormatModel
 from quark_format.config_errors import SchemaError, schema_errors
+from quark_format.repeats import distinct
 from quark_format.tables import table
 
 __all__ = ["ConfigError", "Format", "SchemaError", "detect", "load_config", "locate", "schema_errors"]
@@ -204,12 +205,13 @@ def _bounds(
     proves is a key somebody dropped, and is passed over.
     """
     complete = _matches(block, "modes", mode["name"], "complete")
+    smaller, _ = distinct(block)
     probes = [
         probe
         for probe in table("catalog.json")["probes"]
         if mode["name"] in probe["modes"]
         and (complete or not probe["needs_complete"])
-        and _holds(block, probe)
+        and _holds(smaller, probe)
     ]
     least, least_says = 0, None
     for probe in probes:

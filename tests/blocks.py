@@ -35,7 +35,7 @@ def exporter_version(name: str) -> str:
     """Return the format version that wrote the export `name`, which begins with qRELEASE unless it is 0.13."""
     if not name.startswith("q0."):
         return "0.13"
-    return ".".join(name[1:].split("_")[0].split(".")[:2])
+    return ".".join(name[1:].split("_", maxsplit=1)[0].split(".")[:2])
 
 
 @cache
@@ -53,10 +53,54 @@ def corpus() -> list[tuple[str, str, dict[str, Any]]]:
 
 
 _VALUES: tuple[Any, ...] = (
-    *(None, True, False, 0, 1, -1, 2, 32, 32.0, 0.5, 1e300, "", "x", [], {}, [1], [128, 128], [1.0, 2.0, 3], {"a": None}),
-    *("per_tensor", "per_channel", "per_group", "per_block", "int8", "fp4", "mx", "bfloat16", "uint2", "float32"),
-    *("PerTensorMinMaxObserver", "PerGroupMinMaxObserver", "PlaceholderObserver", "quark", "fp8", "awq", "smooth"),
-    *([{"name": "awq", "scaling_layers": 1}], [{"name": "rotation", "r1": None}], [{"name": "mine"}], {"name": "gptq"}),
+    *(
+        None,
+        True,
+        False,
+        0,
+        1,
+        -1,
+        2,
+        32,
+        32.0,
+        0.5,
+        1e300,
+        "",
+        "x",
+        [],
+        {},
+        [1],
+        [128, 128],
+        [1.0, 2.0, 3],
+        {"a": None},
+    ),
+    *(
+        "per_tensor",
+        "per_channel",
+        "per_group",
+        "per_block",
+        "int8",
+        "fp4",
+        "mx",
+        "bfloat16",
+        "uint2",
+        "float32",
+    ),
+    *(
+        "PerTensorMinMaxObserver",
+        "PerGroupMinMaxObserver",
+        "PlaceholderObserver",
+        "quark",
+        "fp8",
+        "awq",
+        "smooth",
+    ),
+    *(
+        [{"name": "awq", "scaling_layers": 1}],
+        [{"name": "rotation", "r1": None}],
+        [{"name": "mine"}],
+        {"name": "gptq"},
+    ),
 )
 
 

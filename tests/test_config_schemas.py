@@ -279,6 +279,19 @@ def test_a_broken_rule_is_named_with_its_place(role: str, value: Any, place: str
     assert all("found" in error.message for error in errors)
 
 
+@pytest.mark.parametrize(("role", "value", "place", "rule"), VIOLATIONS)
+def test_what_only_the_importer_asks_does_not_bind_float_weights(
+    role: str, value: Any, place: str, rule: str
+) -> None:
+    block = {**with_role(role, value), "export": {"weight_format": "fake_quantized"}}
+    found = {error.rule for error in schema_errors(block, "0.13")}
+    assert (rule in found) == (rule not in {"R17", "R18"}), place
+    entry = {**with_role("weight", FP8), "layer_quant_config": {"*q": {role: value}}, "export": None}
+    assert (f"/layer_quant_config/*q/{role}{place}", rule) in {
+        (error.pointer, error.rule) for error in schema_errors(entry, "0.13")
+    }
+
+
 @pytest.mark.parametrize("spec", [FP8, MXFP4, INT4, BLOCK, MX, [MXFP4, SCALE], [FP8, INT4]])
 def test_a_rule_says_nothing_about_a_right_spec(spec: Any) -> None:
     assert list(schema_errors(with_role("weight", spec), "0.13")) == []

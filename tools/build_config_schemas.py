@@ -37,6 +37,7 @@ class Projection:
     version: str
     file: str
     releases: tuple[str, ...]
+    maps: tuple[str, ...]
     level: Level
 
     def schema(self) -> dict[str, Any]:
@@ -167,7 +168,13 @@ class Projection:
         else:
             each = self.value(rule["each"])
             condition = {"if": array, "then": {"items": each}, "else": each} if self.has_lists else each
-        return {**result, "patternProperties": {f"^({'|'.join(rule['roles'])})$": condition}}
+        layer = {"patternProperties": {_either(rule["roles"]): condition}}
+        if "layers" not in rule:
+            return {**result, **layer}
+        single = [key for key in rule["layers"] if key not in self.maps]
+        entries = [key for key in rule["layers"] if key in self.maps]
+        layers = {_either(single): layer, _either(entries): {"additionalProperties": layer}}
+        return {**result, "if": {"not": self.value(rule["unless"])}, "then": {"patternProperties": layers}}
 
     def dispatch(self, body: dict[str, Any]) -> dict[str, Any]:
         """The conditions that choose a definition by the value of one key."""
@@ -203,6 +210,11 @@ _LEVEL_NOTES: dict[Level, str] = {
 }
 
 
+def _either(keys: list[str]) -> str:
+    """The pattern of exactly these keys."""
+    return f"^({'|'.join(keys)})$"
+
+
 def _reference(name: str) -> dict[str, Any]:
     return {"$ref": f"#/$defs/{name}"}
 
@@ -236,7 +248,7 @@ def projections() -> dict[Path, dict[str, Any]]:
     catalog = json.loads(CATALOG.read_text(encoding="utf-8"))
     return {
         ROOT / "schema" / entry[key]: Projection(
-            source, entry["version"], entry[key], tuple(entry["releases"]), level
+            source, entry["version"], entry[key], tuple(entry["releases"]), tuple(catalog["maps"]), level
         ).schema()
         for entry in catalog["versions"]
         for level, key in LEVELS.items()
