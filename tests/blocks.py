@@ -32,7 +32,7 @@ def exported(name: str) -> dict[str, Any]:
 
 
 def exporter_version(name: str) -> str:
-    """Return the format version that wrote the export `name`, which begins with qRELEASE unless it is 0.13."""
+    """Return the format version that wrote the export `name`, which begins with qRELEASE or is of 0.13."""
     if not name.startswith("q0."):
         return "0.13"
     return ".".join(name[1:].split("_", maxsplit=1)[0].split(".")[:2])
