@@ -23,7 +23,7 @@ _GLOBAL = "global"
 
 
 def stages(spec: Any) -> Stages:
-    """The stages of a spec as the config writes it: none for null, one for an object, each element of a list."""
+    """The stages of a spec as the config writes it: none for null, one for an object, a list's elements."""
     if isinstance(spec, Mapping):
         return (spec,)
     if isinstance(spec, list):
@@ -35,9 +35,9 @@ def stages(spec: Any) -> Stages:
 class Declared:
     """What a config says about one module.
 
-    `pointer` is the JSON pointer of the layer config that applies, `layer` its value; both are empty where none
-    does. `excluded_by` is the `exclude` entry that takes the module as Quark reads it, `excluded_elsewhere` the
-    one that takes it as vLLM reads it.
+    `pointer` is the JSON pointer of the layer config that applies, `layer` its value; both are empty where
+    none does. `excluded_by` is the `exclude` entry that takes the module as Quark reads it,
+    `excluded_elsewhere` the one that takes it as vLLM reads it.
     """
 
     pointer: str

@@ -1,8 +1,8 @@
-"""Layout rows: which tensors a module has for a spec, and whether those in the file are they (`vX.Y/tensors.json`)."""
+"""Layout rows (`vX.Y/tensors.json`): which tensors a module has for a spec, and whether the file has them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -74,8 +74,12 @@ def _down(stored: int, times: int, over: int) -> Interval | None:
     return (low, high) if low <= high else None
 
 
-_PREIMAGES = {"exact": _exact, "up": _up, "down": _down}
-_IMAGES = {
+_PREIMAGES: dict[str, Callable[[int, int, int], Interval | None]] = {
+    "exact": _exact,
+    "up": _up,
+    "down": _down,
+}
+_IMAGES: dict[str, Callable[[int, int], int]] = {
     "exact": lambda value, over: value // over,
     "up": lambda value, over: -(-value // over),
     "down": lambda value, over: value // over,
@@ -84,7 +88,7 @@ _IMAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One tensor of a row: its suffix, its dtypes (a list, or a set that a field of the spec chooses), its shape."""
+    """One tensor of a row: its suffix, its dtypes (a list, or a set the spec chooses from), its shape."""
 
     suffix: str
     dtypes: tuple[str, ...] | str
@@ -276,8 +280,8 @@ def fit(
 ) -> Fit:
     """Lay the rows of `claims`, at most one of each part, over the `tensors` of one module.
 
-    `anchor` gives sizes known from elsewhere (the same module in other layers): where tensors disagree, it tells
-    which of them is wrong. Without one, scales and zero points are blamed before the weight.
+    `anchor` gives sizes known from elsewhere (the same module in other layers): where tensors disagree, it
+    tells which of them is wrong. Without one, scales and zero points are blamed before the weight.
     """
     deviations: list[Deviation] = []
     entries: dict[str, tuple[Entry, Row, Mapping[str, int]]] = {}
@@ -294,11 +298,9 @@ def fit(
             entries[entry.suffix] = (entry, row, numbers)
     bounds: list[_Bound] = []
     misshapen: dict[str, None] = {}
-    for suffix, (entry, _, numbers) in entries.items():
-        found = list(_bounds(entry, tensors[suffix], numbers))
-        if found and any(bound.interval is None for bound in found):
-            misshapen[suffix] = None
-        elif _wrong_rank(entry, tensors[suffix]):
+    for suffix, (entry, _, divisors) in entries.items():
+        found = list(_bounds(entry, tensors[suffix], divisors))
+        if any(bound.interval is None for bound in found) or _wrong_rank(entry, tensors[suffix]):
             misshapen[suffix] = None
         else:
             bounds += found
@@ -307,8 +309,8 @@ def fit(
         DIMS, ANY
     )
     for suffix in (*misshapen, *blamed):
-        entry, row, numbers = entries[suffix]
-        deviations.append(_shape_deviation(entry, row, numbers, tensors[suffix], sizes))
+        entry, row, divisors = entries[suffix]
+        deviations.append(_shape_deviation(entry, row, divisors, tensors[suffix], sizes))
     return Fit(tuple(deviations), sizes)
 
 
@@ -351,7 +353,7 @@ def _meet(bounds: Sequence[_Bound], anchor: Sizes) -> dict[Dim, Interval] | None
 
 
 def _blame(bounds: Sequence[_Bound], anchor: Sizes) -> list[str]:
-    """The fewest suffixes whose removal lets the others agree: one if possible, else all that contradict the rest."""
+    """The fewest suffixes whose removal lets the others agree: one, or all that contradict the rest."""
     if _meet(bounds, anchor) is not None:
         return []
     suffixes = sorted({bound.suffix for bound in bounds}, key=_trust)

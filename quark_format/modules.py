@@ -72,7 +72,7 @@ class Modules:
 def group(tensors: Mapping[str, Tensor], layout: Mapping[str, Any]) -> Modules:
     """Group `tensors` by the suffixes that the layout table `layout` (`vX.Y/tensors.json`) knows.
 
-    A tensor whose suffix is another convention's goes to `Module.foreign`; one without a known suffix is loose.
+    A tensor whose suffix is another convention's goes to `Module.foreign`; one of no known suffix is loose.
     """
     known = frozenset(suffix for part in layout["suffixes"].values() for suffix in part)
     foreign = _foreign(layout)

@@ -49,7 +49,7 @@ def _alternation(globs: tuple[str, ...]) -> re.Pattern[str]:
 
 @lru_cache(maxsize=4096)
 def role_of(module: str, rank: int) -> Role:
-    """The role of `module`, a name with layer and expert numbers already abstracted, and a weight of `rank`."""
+    """The role of `module`, a name whose layer and expert numbers are abstracted, with a weight of `rank`."""
     return next((role for role in _roles() if rank in role.ranks and role.names.match(module)), _roles()[-1])
 
 

@@ -1,4 +1,4 @@
-"""Project schema/source/tensors.yaml on every format version: `vX.Y/tensors.json` and `vX.Y/header.schema.json`.
+"""Project schema/source/tensors.yaml on every format version: `vX.Y/tensors.json` and `header.schema.json`.
 
 `--check` compares with the files on disk instead of writing them and exits 1 when they differ.
 """
@@ -131,18 +131,22 @@ def header_schema(layout: Json) -> Json:
             seen[tensor["suffix"]] = (set(tensor["dtypes"]), {tensor["rank"]})
     patterns = {}
     for suffix, (dtypes, ranks) in sorted(seen.items()):
-        shape: Json = {}
+        dimensions: Json = {}
         if None not in ranks:
             numbers = [rank for rank in ranks if rank is not None]
-            shape = {"minItems": min(numbers), "maxItems": max(numbers)}
+            dimensions = {"minItems": min(numbers), "maxItems": max(numbers)}
         patterns[rf"^(?:.+\.)?{suffix}$"] = {
-            "properties": {"dtype": {"enum": sorted(dtypes)}, **({"shape": shape} if shape else {})},
+            "properties": {
+                "dtype": {"enum": sorted(dtypes)},
+                **({"shape": dimensions} if dimensions else {}),
+            },
         }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"{BASE}/v{layout['version']}/header.schema.json",
         "title": f"Safetensors header of a Quark {layout['version']} checkpoint",
-        "description": "Dtypes and ranks by tensor name, whatever the spec; tensors.json says which of them a spec allows.",
+        "description": "Dtypes and ranks by tensor name, whatever the spec;"
+        " tensors.json says which of them a spec allows.",
         "type": "object",
         "properties": {"__metadata__": {"type": "object", "additionalProperties": {"type": "string"}}},
         "patternProperties": patterns,
@@ -200,7 +204,7 @@ def main() -> int:
             path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
     for path in stale:
-        print(f"{'stale' if check else 'wrote'} {path.relative_to(SCHEMA.parent)}")  # noqa: T201
+        print(f"{'stale' if check else 'wrote'} {path.relative_to(SCHEMA.parent)}")
     return 1 if check and stale else 0
 
 

@@ -51,12 +51,12 @@ def _config_says(entry: Judged) -> str:
 
 
 def _excusable(entry: Judged) -> bool:
-    """A float weight that some reader's view of the config allows, or that the exporter never sees as a layer."""
+    """A float weight that some reader of the config allows, or that the exporter never sees as a layer."""
     return entry.declared.disputed or entry.role.may_be_parameter
 
 
 def check(context: Context) -> Iterator[Finding]:
-    """Yield each contradiction between config, dtype and scale, and quantized embeddings and output layers."""
+    """Yield contradictions of config, dtype and scale, and quantized embeddings and output layers."""
     for entry in context.judged:
         code = disagreement(entry)
         if code is not None:

@@ -11,7 +11,7 @@ from quark_format.declarations import Declarations, as_quark
 from quark_format.layouts import Conditions, Layouts, layouts
 from quark_format.modules import Modules, classes, group
 from quark_format.tables import table
-from quark_format.validators.judgement import Judged, judge_all
+from quark_format.validators.judgement import Judge, Judged
 
 if TYPE_CHECKING:
     from quark_format.checkpoint import Checkpoint
@@ -24,7 +24,7 @@ _REAL = "real_quantized"
 class Context:
     """One checkpoint whose config is Quark's, and everything that is worked out from it once.
 
-    `block` is the config as written at `pointer`; `quark` is the same in quark mode, which custom modes are read as.
+    `block` is the config as written at `pointer`, `quark` the same in quark mode, for custom modes too.
     """
 
     checkpoint: Checkpoint
@@ -91,12 +91,12 @@ class Context:
     def writer(self) -> str:
         """Which of Quark's writers made the tensors.
 
-        Key order and header metadata decide where both say so; else the writer whose layouts fit more modules.
+        Key order and header metadata decide where both say so; else the layouts that fit more modules.
         """
         hint = self.format.writer or self.reference_writer
         if hint == self.reference_writer and any(shard.metadata for shard in self.checkpoint.shards):
             return hint
-        writers = [writer["name"] for writer in table("catalog.json")["writers"]]
+        writers: list[str] = [writer["name"] for writer in table("catalog.json")["writers"]]
         return min(writers, key=lambda writer: (self._misfits(writer), writer != hint))
 
     @property
@@ -110,13 +110,9 @@ class Context:
         return sum(len(entry.members) for entry in judged if entry.fit.deviations)
 
     def _judge(self, writer: str) -> list[Judged]:
-        return judge_all(
-            classes(self.modules.by_name.values()),
-            self.declarations,
-            self.layouts,
-            Conditions(writer, self.weight_format, self.mode, ""),
-            self.kv_holder,
-        )
+        conditions = Conditions(writer, self.weight_format, self.mode, "")
+        judge = Judge(self.declarations, self.layouts, conditions, self.kv_holder)
+        return judge.all(classes(self.modules.by_name.values()))
 
     @cached_property
     def kv_holder(self) -> str:

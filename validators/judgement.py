@@ -23,8 +23,8 @@ _PROJECTION = "projection"
 class Judged:
     """Modules that have the same abstract name, tensors and declaration.
 
-    `rows` are the layout rows by part, None where the format has none for the spec; `kv` says that the output is a
-    KV cache entry whose scale hangs on the module itself.
+    `rows` are the layout rows by part, None where the format has none for the spec; `kv` says that the output
+    is a KV cache entry whose scale hangs on the module itself.
     """
 
     members: tuple[Module, ...]
@@ -74,21 +74,40 @@ def _all_float(dtype_set: str) -> bool:
     return dtype_set == "stored_float"
 
 
-def judge_all(
-    found: Mapping[Any, Sequence[Module]],
-    declarations: Declarations,
-    layouts: Layouts,
-    conditions: Conditions,
-    kv_holder: str,
-) -> list[Judged]:
-    """Judge every class of modules; sizes that most modules of a name agree on tell which tensor is wrong."""
-    judged = [
-        _judge(members, declared, declarations, layouts, conditions, kv_holder)
-        for modules in found.values()
-        for declared, members in _by_declaration(modules, declarations)
-    ]
-    anchors = _anchors(judged)
-    return [_anchored(entry, anchors, layouts) if entry.fit.deviations else entry for entry in judged]
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """What modules are judged by; `kv_holder` is the module on which KV scales hang."""
+
+    declarations: Declarations
+    layouts: Layouts
+    conditions: Conditions
+    kv_holder: str
+
+    def all(self, found: Mapping[Any, Sequence[Module]]) -> list[Judged]:
+        """Judge every class of modules; the sizes that most of a name agree on tell which tensor is wrong."""
+        judged = [
+            self._one(members, declared)
+            for modules in found.values()
+            for declared, members in _by_declaration(modules, self.declarations)
+        ]
+        anchors = _anchors(judged)
+        return [
+            _anchored(entry, anchors, self.layouts) if entry.fit.deviations else entry for entry in judged
+        ]
+
+    def _one(self, members: tuple[Module, ...], declared: Declared) -> Judged:
+        module = members[0]
+        role = module.role
+        specs = {part: declared.stages(part) for part in PARTS}
+        kv = is_kv(module.name, declared, self.declarations)
+        on_projection = self.kv_holder == _PROJECTION
+        if kv:
+            specs["output"] = _kv_output(module.name, declared, self.declarations) if on_projection else ()
+        where = replace(self.conditions, role=role.layout)
+        rows = {part: self.layouts.row(part, spec, where) for part, spec in specs.items()}
+        claims: list[Claim] = [(row, specs[part]) for part, row in rows.items() if row is not None]
+        outcome = fit(claims, module.tensors, self.layouts) if module.weight is not None else Fit((), {})
+        return Judged(members, role, declared, rows, specs, outcome, kv and on_projection)
 
 
 def _by_declaration(
@@ -100,27 +119,6 @@ def _by_declaration(
         key = (declared.pointer, declared.excluded, declared.disputed)
         groups.setdefault(key, (declared, []))[1].append(module)
     return [(declared, tuple(members)) for declared, members in groups.values()]
-
-
-def _judge(
-    members: tuple[Module, ...],
-    declared: Declared,
-    declarations: Declarations,
-    layouts: Layouts,
-    conditions: Conditions,
-    kv_holder: str,
-) -> Judged:
-    module = members[0]
-    role = module.role
-    specs = {part: declared.stages(part) for part in PARTS}
-    kv = is_kv(module.name, declared, declarations)
-    if kv:
-        specs["output"] = _kv_output(module.name, declared, declarations) if kv_holder == _PROJECTION else ()
-    where = replace(conditions, role=role.layout)
-    rows = {part: layouts.row(part, spec, where) for part, spec in specs.items()}
-    claims: list[Claim] = [(row, specs[part]) for part, row in rows.items() if row is not None]
-    outcome = fit(claims, module.tensors, layouts) if module.weight is not None else Fit((), {})
-    return Judged(members, role, declared, rows, specs, outcome, kv and kv_holder == _PROJECTION)
 
 
 def _kv_output(name: str, declared: Declared, declarations: Declarations) -> Stages:
@@ -141,7 +139,7 @@ def is_kv(name: str, declared: Declared, declarations: Declarations) -> bool:
 
 
 def _anchors(judged: Sequence[Judged]) -> dict[str, Sizes]:
-    """The sizes of each abstract name that most of its modules without deviations have, where they are exact."""
+    """The sizes that most modules without deviations of each abstract name have, where they are exact."""
     counts: dict[str, Counter[tuple[tuple[int, int], ...]]] = defaultdict(Counter)
     for entry in judged:
         if not entry.fit.deviations and entry.fit.sizes:

@@ -24,7 +24,7 @@ _SCALARS = ((), (1,))
 
 
 def check(context: Context) -> Iterator[Finding]:
-    """Yield contradictions between KV settings, missing and undeclared scales, and names that readers drop."""
+    """Yield contradictions of KV settings, missing and undeclared scales, and names that readers drop."""
     yield from _settings(context)
     if not context.checkpoint.tensors:
         return
@@ -100,7 +100,7 @@ def _projection(context: Context, entry: Judged) -> Iterator[Finding]:
     outputs = [
         tensor for suffix, tensor in module.tensors.items() if context.layouts.parts[suffix] == "output"
     ]
-    place = {"module": module.name, "count": len(entry.members)}
+    place: dict[str, Any] = {"module": module.name, "count": len(entry.members)}
     if entry.kv and leaf in names["fused"] and outputs:
         yield finding("QF503", file=outputs[0].file, tensor=outputs[0].name, **place)
     for deviation in entry.fit.deviations:
@@ -115,7 +115,7 @@ def _projection(context: Context, entry: Judged) -> Iterator[Finding]:
                 file=file,
                 tensor=name,
                 pointer=_declared_at(context, entry),
-                **_without_pointer(place),
+                **place,
             )
         elif entry.kv and deviation.kind == "shape" and tensor is not None:
             yield finding("QF506", file=file, tensor=name, actual=describe_tensor(tensor), **place)
@@ -131,10 +131,6 @@ def _projection(context: Context, entry: Judged) -> Iterator[Finding]:
             )
         elif deviation.kind == "extra" and leaf in (*names["mapped"], *names["fused"]):
             yield finding("QF502", file=file, tensor=name, what="KV cache or attention", **place)
-
-
-def _without_pointer(place: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(place)
 
 
 def _declared_at(context: Context, entry: Judged) -> str:

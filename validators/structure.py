@@ -86,8 +86,8 @@ def _fused(tree: Tree) -> Iterator[Finding]:
             if len(set(said.values())) > 1:
                 key = (", ".join(members), ", ".join(f"{leaf} {text}" for leaf, text in said.items()))
                 found.setdefault(key, []).append(parent)
-    for (members, difference), parents in found.items():
-        yield finding("QF405", module=parents[0], count=len(parents), members=members, difference=difference)
+    for (shards, difference), parents in found.items():
+        yield finding("QF405", module=parents[0], count=len(parents), members=shards, difference=difference)
 
 
 def _expert_groups(tree: Tree) -> dict[str, dict[int, str]]:
@@ -176,7 +176,18 @@ def _neighbours(tree: Tree) -> Iterator[Finding]:
                     key = (first, second, second_dim, actual, expected)
                     found.setdefault(key, []).append((children[second], children[first]))
     for (_, _, dim, actual, expected), modules in found.items():
-        yield _mismatch(modules[0][0].weight, modules[0][1].weight, dim, actual, expected, len(modules))
+        tensor, sibling = modules[0][0].weight, modules[0][1].weight
+        assert tensor is not None and sibling is not None  # noqa: S101, PT018 - children have a weight
+        yield finding(
+            "QF316",
+            file=tensor.file,
+            tensor=tensor.name,
+            count=len(modules),
+            dim=dim,
+            actual=actual,
+            sibling=sibling.name,
+            expected=expected,
+        )
 
 
 def _pairs() -> Iterator[tuple[str, Dim, str, Dim]]:
@@ -186,22 +197,6 @@ def _pairs() -> Iterator[tuple[str, Dim, str, Dim]]:
     for chain in table("roles.json")["chains"]:
         yield chain["first"], "out", chain["second"], "in"
         yield chain["first"], "in", chain["second"], "out"
-
-
-def _mismatch(
-    tensor: Tensor | None, sibling: Tensor | None, dim: str, actual: int, expected: int, count: int
-) -> Finding:
-    assert tensor is not None and sibling is not None  # noqa: S101, PT018 - children have a weight
-    return finding(
-        "QF316",
-        file=tensor.file,
-        tensor=tensor.name,
-        count=count,
-        dim=dim,
-        actual=actual,
-        sibling=sibling.name,
-        expected=expected,
-    )
 
 
 def _against_config(tree: Tree) -> Iterator[Finding]:
@@ -321,7 +316,7 @@ def _layers(tree: Tree) -> Iterator[Finding]:
             )
         main = {number: parts for number, parts in layers.items() if not expected or number < expected}
         yield from _incomplete_layers(container, main)
-        yield from _odd_shapes(tree, container, main)
+        yield from _odd_shapes(tree, main)
 
 
 def _spans(numbers: Sequence[int]) -> str:
@@ -335,10 +330,9 @@ Layer = dict[str, "Tensor"]
 
 
 def _numbered(tree: Tree, containers: Sequence[str]) -> dict[str, dict[int, Layer]]:
-    """For each known container of layers the tensors of each layer by their name within it, experts left out."""
+    """For each container of layers, the tensors of each layer by their name within it, experts left out."""
     found: dict[str, dict[int, Layer]] = {}
-    names = {**{tensor.name: tensor for tensor in tree.context.checkpoint.tensors.values()}}
-    for name, tensor in names.items():
+    for name, tensor in tree.context.checkpoint.tensors.items():
         for container in containers:
             if not name.startswith(f"{container}."):
                 continue
@@ -393,7 +387,7 @@ def _incomplete_layers(container: str, layers: Mapping[int, Layer]) -> Iterator[
             break
 
 
-def _odd_shapes(tree: Tree, container: str, layers: Mapping[int, Layer]) -> Iterator[Finding]:
+def _odd_shapes(tree: Tree, layers: Mapping[int, Layer]) -> Iterator[Finding]:
     """A weight whose shape differs from that in other layers although everything around it is alike.
 
     Changing an inner size changes two modules at least, so one alone is a fault.

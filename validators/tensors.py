@@ -23,7 +23,7 @@ _NEEDS_WEIGHT = frozenset({"weight", "input"})
 
 
 def check(context: Context) -> Iterator[Finding]:
-    """Yield what is missing, extra, of a wrong dtype or of a wrong shape, and layouts that few readers expect."""
+    """Yield what is missing, extra, of a wrong dtype or shape, and layouts that few readers expect."""
     for entry in context.judged:
         yield from _foreign(context, entry)
         if entry.first.weight is None:
@@ -120,7 +120,7 @@ def _deviation(context: Context, entry: Judged, deviation: Deviation) -> Finding
     module, row = entry.first, deviation.row
     spec = f"{row.part} {describe(entry.specs[row.part])}"
     tensor = module.tensors.get(deviation.suffix)
-    place = {
+    place: dict[str, Any] = {
         "file": tensor.file if tensor else None,
         "tensor": f"{module.name}.{deviation.suffix}",
         "module": module.name,
@@ -137,7 +137,12 @@ def _deviation(context: Context, entry: Judged, deviation: Deviation) -> Finding
         )
     if deviation.kind == "extra" and "zero_point" in deviation.suffix:
         return finding("QF313", **place, spec=spec)
-    fields = {"spec": spec, "row": row.title, "actual": deviation.actual, "expected": deviation.expected}
+    fields: dict[str, Any] = {
+        "spec": spec,
+        "row": row.title,
+        "actual": deviation.actual,
+        "expected": deviation.expected,
+    }
     if deviation.kind != "shape" or tensor is None:
         return finding(_CODES[deviation.kind], **place, **fields)
     if deviation.shape is not None and _transposed(tensor.shape, deviation.shape):
