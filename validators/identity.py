@@ -52,6 +52,7 @@ def check(checkpoint: Checkpoint, used: str | None) -> Iterator[Finding]:
         )
     else:
         yield from _version(checkpoint, pointer, verdict, used)
+        yield from _second_configs(checkpoint)
 
 
 def _missing(checkpoint: Checkpoint) -> Finding:
@@ -86,6 +87,13 @@ def _difference(block: Any, other: Any) -> str:
         return f"{_short(block)} and {_short(other)}"
     key = next(key for key in [*block, *other] if block.get(key) != other.get(key))
     return f"{key} is {_short(block.get(key))} and {_short(other.get(key))}"
+
+
+def _second_configs(checkpoint: Checkpoint) -> Iterator[Finding]:
+    """Configs of other tools in the folder; only their names are looked at."""
+    for other in table("catalog.json")["side_configs"]:
+        if (checkpoint.path / other["file"]).is_file():
+            yield finding("QF208", file=other["file"], title=other["title"])
 
 
 def _sister(checkpoint: Checkpoint, pointer: str, verdict: Format) -> Finding:
