@@ -88,10 +88,12 @@ class ArchitectureIndex:
         return self._architecture(name, found)
 
     def _architecture(self, name: str | None, found: Implementation) -> Architecture:
+        inner = self._tables.default_fused if found.inner else None
+        fused = [self._tables.fused[key] for key in (inner, found.fused, found.sometimes_fused) if key]
         return Architecture(
             name,
             True,
-            self._tables.fused[found.fused] if found.fused else {},
+            {whole: members for one in fused for whole, members in one.items()},
             self._tables.renames[found.renames] if found.renames else Renames(),
             self._tables.experts[found.experts] if found.experts else None,
         )

@@ -263,6 +263,14 @@ class Implementation(BaseModel):
     """
     What a reader of the source cannot know because it is computed, in words.
     """
+    sometimes_fused: str | None = None
+    """
+    Name in `fused` of what it joins besides, depending on the model's config.
+    """
+    inner: Literal[True] | None = None
+    """
+    It builds another registered model inside, whose fused modules count too; the usual ones stand for them.
+    """
 
 
 class NameDeviation(BaseModel):
