@@ -82,8 +82,10 @@ class Module:
 
     @cached_property
     def values(self) -> dict[str, ast.expr]:
-        """Its top-level constants."""
-        return dict(assignments(self.tree.body))
+        """Its top-level constants; of those that a condition chooses between, the last."""
+        chosen = [node for node in self.tree.body if isinstance(node, ast.If)]
+        branches = [one for node in chosen for one in (*node.body, *node.orelse)]
+        return dict(assignments([*branches, *self.tree.body]))
 
     @cached_property
     def imports(self) -> dict[str, tuple[str, str]]:
@@ -161,13 +163,7 @@ class Class:
     @cached_property
     def bases(self) -> list[Class]:
         """Its bases that are classes of vLLM."""
-        # A call such as as_seq_cls_model(LlamaForCausalLM) gives a subclass of its argument.
-        given = [
-            one
-            for base in self.node.bases
-            for one in (base.args[:1] if isinstance(base, ast.Call) else [base])
-        ]
-        names = [one.id for one in given if isinstance(one, ast.Name)]
+        names = [one.id for base in self.node.bases if isinstance(one := unwrapped(base), ast.Name)]
         return [found for name in names if (found := class_of(self.home, name)) is not None]
 
     @cached_property
@@ -217,6 +213,11 @@ class Class:
         return added, whole
 
 
+def unwrapped(node: ast.expr) -> ast.expr:
+    """A call such as as_seq_cls_model(LlamaForCausalLM) gives a subclass of its argument."""
+    return node.args[0] if isinstance(node, ast.Call) and node.args else node
+
+
 def merge(sequences: list[list[Class]]) -> list[Class]:
     """C3: the common order of several orders."""
     merged: list[Class] = []
@@ -235,6 +236,9 @@ def _class(home: str, name: str) -> Class | None:
     source = module(home)
     if name in source.classes:
         return Class(source, source.classes[name])
+    alias = unwrapped(source.values[name]) if name in source.values else None
+    if isinstance(alias, ast.Name) and alias.id != name:
+        return _class(home, alias.id)
     if name in source.imports:
         try:
             return _class(*source.imports[name])
