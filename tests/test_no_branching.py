@@ -38,7 +38,7 @@ def enum_values(node: Any) -> Iterator[str]:
 
 
 def names() -> set[str]:
-    """The names of dtypes, schemes, packings, modes, writers, format versions and of the targets' tables."""
+    """The names of dtypes, schemes, packings, writers, format versions and of the targets' tables."""
     found: set[str] = set()
     catalog = table("catalog.json")
     for version in catalog["versions"]:
@@ -46,7 +46,7 @@ def names() -> set[str]:
         spec = table(version["config"])["$defs"]["TensorSpec"]["properties"]
         found |= {value for key in SPEC_ENUMS if key in spec for value in enum_values(spec[key])}
         found |= set(enum_values(table(version["config"])["$defs"]["Export"]))
-    found |= {entry["name"] for part in ("writers", "modes") for entry in catalog[part]}
+    found |= {entry["name"] for entry in catalog["writers"]}
     found |= {dtype for dtype, facts in table("safetensors.json")["dtypes"].items() if facts}
     for declared in targets().values():
         schemes = declared.schemes
