@@ -1,7 +1,8 @@
 """Which pattern of a config captures a module name, under each reader's semantics (`schema/names.json`).
 
-Equal names are found in a set, globs by one compiled alternation, keys that contain the name by one
-search in the joined keys, and `re:` expressions in time linear in the name (`quark_format.regular`).
+Equal names are found in a set, globs by a compiled alternation of those that need a component of the name,
+keys that contain the name by one search in the joined keys, and `re:` expressions in time linear in the name
+(`quark_format.regular`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import fnmatch
 import json
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -93,19 +95,63 @@ def _equal(entries: Sequence[_Entry], _problems: dict[int, str]) -> _Search:
     return lambda name: ordinals.get(name, _NEVER)
 
 
-def _glob(entries: Sequence[_Entry], _problems: dict[int, str]) -> _Search:
-    chunks = [entries[at : at + _CHUNK] for at in range(0, len(entries), _CHUNK)]
-    compiled = [
-        (re.compile("|".join(f"({fnmatch.translate(pattern)})" for _, pattern in chunk)), chunk)
-        for chunk in chunks
-    ]
+def _components(glob: str) -> set[str]:
+    """Dotted components that every name the glob captures must have, as far as its wildcards show them."""
+    found: set[str] = set()
+    before, bracket, _ = glob.partition("[")
+    chunks = re.split(r"[*?]+", before)
+    for at, chunk in enumerate(chunks):
+        parts = chunk.split(".")
+        found.update(parts[1:-1])
+        ends = at == len(chunks) - 1 and not bracket
+        if at == 0 and (len(parts) > 1 or ends):
+            found.add(parts[0])
+        if ends and (len(parts) > 1 or at == 0):
+            found.add(parts[-1])
+    return found - {""}
 
-    def search(name: str) -> int:
-        for expression, chunk in compiled:
+
+class _Alternation:
+    """Globs as one compiled expression, made at its first use."""
+
+    def __init__(self) -> None:
+        self.entries: list[_Entry] = []
+        self._compiled: list[tuple[re.Pattern[str], list[_Entry]]] = []
+
+    def search(self, name: str) -> int:
+        """The first of the entries that captures `name`."""
+        if not self._compiled:
+            chunks = [self.entries[at : at + _CHUNK] for at in range(0, len(self.entries), _CHUNK)]
+            self._compiled = [
+                (re.compile("|".join(f"({fnmatch.translate(glob)})" for _, glob in chunk)), chunk)
+                for chunk in chunks
+            ]
+        for expression, chunk in self._compiled:
             match = expression.match(name)
             if match:
                 return chunk[(match.lastindex or 1) - 1][0]
         return _NEVER
+
+
+def _glob(entries: Sequence[_Entry], _problems: dict[int, str]) -> _Search:
+    """Globs by the rarest component that they need, so that a name is compared with few of them."""
+    needed = [_components(glob) for _, glob in entries]
+    counts = Counter(component for components in needed for component in components)
+    grouped: dict[str, _Alternation] = {}
+    others = _Alternation()
+    for entry, components in zip(entries, needed, strict=True):
+        rarest = min(components, key=lambda one: (counts[one], one), default=None)
+        group = others if rarest is None else grouped.setdefault(rarest, _Alternation())
+        group.entries.append(entry)
+
+    def search(name: str) -> int:
+        best = others.search(name) if others.entries else _NEVER
+        if grouped:
+            for component in name.split("."):
+                group = grouped.get(component)
+                if group is not None:
+                    best = min(best, group.search(name))
+        return best
 
     return search
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from quark_format.architectures import Architecture
 from quark_format.models.targets.tables import Argument, Kind, MultipleOf, Row
-from quark_format.names import Exclusion, LayerConfigs, Reader, ShardConflictError, identity, reader
+from quark_format.names import Exclusion, LayerConfigs, ShardConflictError, identity, reader
 from quark_format.selection import PACK_METHOD, Combination, Difference, Nearest, read, stages
 from quark_format.targets import Target, target
 
@@ -133,6 +133,7 @@ class Resolver:
         )
         self._choices: dict[tuple[str, str | None], Choice | _Refused] = {}
         self._excluded: dict[str, Choice] = {}
+        self._by_names: dict[str, tuple[Exclusion, LayerConfigs]] = {}
 
     @cached_property
     def problem(self) -> str | None:
@@ -172,8 +173,17 @@ class Resolver:
             for name, layer in layers.items()
         }
 
-    def _names(self, semantics: Reader, *, renamed: bool) -> tuple[Exclusion, LayerConfigs]:
-        rename = self.architecture.rename if renamed else str
+    def _names(self, whose: str) -> tuple[Exclusion, LayerConfigs]:
+        found = self._by_names.get(whose)
+        if found is None:
+            found = self._by_names[whose] = self._index_names(whose)
+        return found
+
+    def _index_names(self, whose: str) -> tuple[Exclusion, LayerConfigs]:
+        semantics, rename = {
+            "target": (self.target.reader, self.architecture.rename),
+            "writer": (reader(WRITER), str),
+        }[whose]
         fused = self.architecture.fused
         exclude = [rename(entry) for entry in self.block.get("exclude") or ()]
         layers = {rename(name): layer for name, layer in self._kv[1].items()}
@@ -183,16 +193,9 @@ class Resolver:
         )
 
     @cached_property
-    def _by_names(self) -> dict[str, tuple[Exclusion, LayerConfigs]]:
-        return {
-            "target": self._names(self.target.reader, renamed=True),
-            "writer": self._names(reader(WRITER), renamed=False),
-        }
-
-    @cached_property
     def unevaluated(self) -> dict[str, str]:
         """The patterns that are not evaluated, and so capture nothing here, with the reason."""
-        return {} if self.problem else dict(self._by_names["target"][0].problems)
+        return {} if self.problem else dict(self._names("target")[0].problems)
 
     def resolve(self, module: str, kind: str) -> Resolution | Refusal:
         """What the target does with `module`, named as the target names it, of the given kind.
@@ -205,7 +208,7 @@ class Resolver:
         declared = self.target.schemes.kinds[kind]
         if self.problem is not None:
             return Refusal(module, kind, None, "config", self.problem)
-        exclusion, layers = self._by_names[declared.names]
+        exclusion, layers = self._names(declared.names)
         try:
             if exclusion.excludes(module, experts=declared.children):
                 return Resolution(module, kind, None, self._plain(kind, declared))
