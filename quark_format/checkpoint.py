@@ -9,16 +9,18 @@ from __future__ import annotations
 import gc
 import os
 import re
+import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quark_format import json_text, shard_index
-from quark_format.json_text import UnreadableError
+from quark_format.json_text import Document, UnreadableError
 from quark_format.problems import Problem, Problems
 from quark_format.safe_files import (
     AbsentError,
@@ -34,15 +36,32 @@ from quark_format.safetensors_header import Shard, Tensor, parse_header, read_he
 from quark_format.tables import table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = ["Checkpoint", "Problem", "Shard", "Tensor", "read_checkpoint"]
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _READERS = 8
+_PROBES = 2
+_SLOW = 0.005
+"""Seconds that each of the first headers takes from which on several are fetched at once."""
 
 
-@dataclass(slots=True)
+class _Merged:
+    """The attribute `tensors`: what it was set to, else the tensors of all shards, merged when asked for."""
+
+    def __get__(self, checkpoint: Checkpoint | None, _: type[Checkpoint] | None = None) -> Any:
+        if checkpoint is None:
+            return None
+        if checkpoint.merged is None:
+            checkpoint.merged = shard_index.merge(checkpoint.shards, None, Problems())
+        return checkpoint.merged
+
+    def __set__(self, checkpoint: Checkpoint, tensors: dict[str, Tensor] | None) -> None:
+        checkpoint.merged = tensors
+
+
+@dataclass
 class Checkpoint:
     """What a checkpoint's config, index and headers say.
 
@@ -57,10 +76,23 @@ class Checkpoint:
     config_file: str = ""
     shards: list[Shard] = field(default_factory=list)
     index: dict[str, Any] | None = None
-    tensors: dict[str, Tensor] = field(default_factory=dict)
+    tensors: dict[str, Tensor] = _Merged()  # type: ignore[assignment]
     unread: tuple[str, ...] = ()
     problems: list[Problem] = field(default_factory=list)
     readable: bool = True
+    merged: dict[str, Tensor] | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def tensor_count(self) -> int:
+        """How many tensors there are."""
+        return sum(len(shard.names) for shard in self.shards) if self.merged is None else len(self.merged)
+
+    @property
+    def tensor_bytes(self) -> int:
+        """How many bytes they take."""
+        if self.merged is None:
+            return sum(shard.data_bytes for shard in self.shards)
+        return sum(tensor.end - tensor.start for tensor in self.merged.values())
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
@@ -137,7 +169,9 @@ def _read_config(checkpoint: Checkpoint, config: Path, problems: Problems) -> No
         problems.add("QF102", file=file, reason=str(error))
 
 
-def _read_json(path: Path, file: str, role: str, problems: Problems) -> Any:
+def _read_json(
+    path: Path, file: str, role: str, problems: Problems, parse: Callable[..., Document] = json_text.parse
+) -> Any:
     """Parse the JSON file `path`, to be called `file`, and note what strict readers refuse in it.
 
     Raises:
@@ -146,7 +180,7 @@ def _read_json(path: Path, file: str, role: str, problems: Problems) -> Any:
     """
     limits = table("safetensors.json")["limits"][role]
     raw = read_bounded(path.parent, path.name, limits["bytes"])
-    document = json_text.parse(raw, values=limits["values"], depth=limits["depth"])
+    document = parse(raw, values=limits["values"], depth=limits["depth"])
     if document.byte_order_mark:
         problems.add("QF120", file=file)
     for what in document.nonstandard:
@@ -174,11 +208,11 @@ def _read_weights(checkpoint: Checkpoint, folder: Path, problems: Problems) -> N
     absent: set[str] = set()
     mapped = None
     if names["index"] in present:
-        mapped = _read_index(checkpoint, folder / names["index"], problems)
+        mapped = _read_index(checkpoint, folder / names["index"], weights, problems)
     else:
         shard_index.check_numbers(weights, names["index"], problems)
     if mapped is not None:
-        named, absent = _named_shards(mapped, folder, names["index"], problems)
+        named, absent = _named_shards(mapped, folder, present, names["index"], problems)
         for file in sorted(weights - named):
             problems.add("QF113", file=file)
         weights |= named
@@ -188,18 +222,22 @@ def _read_weights(checkpoint: Checkpoint, folder: Path, problems: Problems) -> N
     checkpoint.shards = list(_read_shards(folder, sorted(weights), problems))
     unread = absent | (weights - {shard.file for shard in checkpoint.shards})
     checkpoint.unread = tuple(sorted(unread))
-    checkpoint.tensors = shard_index.merge(checkpoint.shards, mapped, problems)
-    if mapped is not None:
-        shard_index.compare(mapped, checkpoint.shards, checkpoint.tensors, unread, problems)
-        if checkpoint.index is not None and not unread:
-            followed = [shard for shard in checkpoint.shards if shard.file in named]
-            shard_index.compare_size(checkpoint.index, followed, problems, names["index"])
+    if not shard_index.agrees(mapped, checkpoint.shards):
+        checkpoint.tensors = shard_index.merge(checkpoint.shards, mapped, problems)
+        if mapped is not None:
+            shard_index.compare(mapped, checkpoint.tensors, unread, problems)
+    if mapped is not None and checkpoint.index is not None and not unread:
+        followed = [shard for shard in checkpoint.shards if shard.file in named]
+        shard_index.compare_size(checkpoint.index, followed, problems, names["index"])
 
 
-def _read_index(checkpoint: Checkpoint, path: Path, problems: Problems) -> dict[str, str] | None:
+def _read_index(
+    checkpoint: Checkpoint, path: Path, files: set[str], problems: Problems
+) -> dict[str, str] | None:
     """Keep the index and return what it maps, or note why it cannot be read."""
     try:
-        index = _read_json(path, path.name, "index", problems)
+        parse = partial(json_text.parse_index, files=files)
+        index = _read_json(path, path.name, "index", problems, parse)
         mapped = shard_index.weight_map(index, path.name, problems)
     except (CannotOpenError, UnreadableError) as error:
         problems.add("QF108", file=path.name, reason=str(error))
@@ -209,7 +247,7 @@ def _read_index(checkpoint: Checkpoint, path: Path, problems: Problems) -> dict[
 
 
 def _named_shards(
-    mapped: dict[str, str], folder: Path, index: str, problems: Problems
+    mapped: dict[str, str], folder: Path, present: set[str], index: str, problems: Problems
 ) -> tuple[set[str], set[str]]:
     """Return the files named by the index that are there, and those that are not or must not be opened."""
     named: set[str] = set()
@@ -218,7 +256,7 @@ def _named_shards(
         if names_escape(file):
             problems.add("QF117", file=index, actual=file)
             absent.add(file)
-        elif not _is_there(folder / file):
+        elif file not in present and not _is_there(folder / file):
             problems.add("QF112", file=file, source=f"`{index}`", tensors=count)
             absent.add(file)
         else:
@@ -237,21 +275,48 @@ def _is_there(path: Path) -> bool:
 
 
 def _read_shards(folder: Path, files: list[str], problems: Problems) -> Iterator[Shard]:
-    """Yield the shards whose header can be read; a few are fetched ahead, as folders may lie on a network."""
-    with ThreadPoolExecutor(min(_READERS, max(len(files), 1))) as pool:
+    """Yield the shards whose header can be read; where fetching is slow, several are fetched at once."""
+    fetched = _fetch_all(folder, files)
+    for file in files:
+        try:
+            raw, size = next(fetched)()
+            yield parse_header(raw, file, size, problems)
+        except OutsideFolderError as error:
+            problems.add("QF117", file=file, actual=error.target)
+        except CannotOpenError as error:
+            problems.add("QF123", file=file, reason=str(error))
+        except UnreadableError as error:
+            problems.add("QF104", file=file, reason=str(error))
+
+
+def _fetch_all(folder: Path, files: list[str]) -> Iterator[Callable[[], tuple[bytes, int]]]:
+    """Yield what gives the header of each file and its size, or raises as `_fetch` does."""
+    fastest = _SLOW
+
+    def timed(name: str) -> tuple[bytes, int]:
+        nonlocal fastest
+        start = time.perf_counter()
+        try:
+            return _fetch(folder, name)
+        finally:
+            fastest = min(fastest, time.perf_counter() - start)
+
+    first, rest = files[:_PROBES], files[_PROBES:]
+    for file in first:
+        yield partial(timed, file)
+    if rest and fastest >= _SLOW:
+        yield from _fetch_ahead(folder, rest)
+    else:
+        yield from (partial(_fetch, folder, file) for file in rest)
+
+
+def _fetch_ahead(folder: Path, files: list[str]) -> Iterator[Callable[[], tuple[bytes, int]]]:
+    with ThreadPoolExecutor(min(_READERS, len(files))) as pool:
         ahead: deque[Future[tuple[bytes, int]]] = deque()
         waiting = iter(files)
-        for file in files:
+        for _ in files:
             ahead.extend(pool.submit(_fetch, folder, name) for name in islice(waiting, _READERS - len(ahead)))
-            try:
-                raw, size = ahead.popleft().result()
-                yield parse_header(raw, file, size, problems)
-            except OutsideFolderError as error:
-                problems.add("QF117", file=file, actual=error.target)
-            except CannotOpenError as error:
-                problems.add("QF123", file=file, reason=str(error))
-            except UnreadableError as error:
-                problems.add("QF104", file=file, reason=str(error))
+            yield ahead.popleft().result
 
 
 def _fetch(folder: Path, name: str) -> tuple[bytes, int]:

@@ -9,7 +9,12 @@ import re
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 _SURROGATE = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -164,6 +169,33 @@ def repeated_keys(text: str) -> list[tuple[str, str]]:
 def escape(key: str) -> str:
     """Escape one key of a JSON pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")
+
+
+def parse_index(raw: bytes, *, files: Collection[str], values: int, depth: int) -> Document:
+    """Parse an index as `parse` does, at once where it is what huggingface_hub and Quark write.
+
+    `files` are the names that it may map tensors to; they then stand in it as the same objects.
+
+    Raises:
+        UnreadableError: as `parse` does.
+    """
+    if files and raw.isascii() and b"\\" not in raw and count_values(raw) <= values:
+        try:
+            index = msgspec.json.decode(raw, type=_index_type(tuple(files)))
+        except msgspec.MsgspecError:
+            return parse(raw, values=values, depth=depth)
+        if raw.count(b":") == len(index) + sum(map(len, index.values())):
+            return Document(index)
+    return parse(raw, values=values, depth=depth)
+
+
+def _index_type(files: tuple[str, ...]) -> Any:
+    """The shape of an index whose weight_map names only `files`."""
+    fields = {"weight_map": dict[str, Literal[files]], "metadata": NotRequired[dict[str, _SCALAR]]}  # type: ignore[valid-type]
+    return TypedDict("Index", fields)  # type: ignore[operator]
+
+
+_SCALAR: Any = int | float | str | bool | None
 
 
 def parse(raw: bytes, *, values: int, depth: int) -> Document:

@@ -88,6 +88,8 @@ def inside(folder: Path, name: str) -> Path:
         raise OutsideFolderError(name)
     path = folder / name
     try:
+        if not is_nested(name) and not path.is_symlink():
+            return path
         target = path.resolve()
     except (OSError, RuntimeError, ValueError):
         return path

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from functools import cache
+from itertools import chain, repeat
+from operator import eq
 from typing import TYPE_CHECKING, Any
 
 from quark_format import json_text
@@ -40,10 +42,11 @@ def weight_map(index: Any, file: str, problems: Problems) -> dict[str, str]:
         found = f"is {json_text.kind(mapped)} and not an object" if "weight_map" in index else "is not there"
         raise UnreadableError(f"its weight_map {found}")
     if set(map(type, mapped.values())) <= {str}:
-        shared = {shard: shard for shard in mapped.values()}
-        mapped = index["weight_map"] = dict(
-            zip(mapped, map(shared.__getitem__, mapped.values()), strict=True)
-        )
+        files = set(mapped.values())
+        if len(files) != len(set(map(id, mapped.values()))):
+            shared = {shard: shard for shard in files}
+            shard_of = map(shared.__getitem__, mapped.values())
+            mapped = index["weight_map"] = dict(zip(mapped, shard_of, strict=True))
         return mapped
     for name, shard in mapped.items():
         if not isinstance(shard, str):
@@ -76,20 +79,14 @@ def merge(shards: list[Shard], mapped: dict[str, str] | None, problems: Problems
 
 def compare(
     mapped: dict[str, str],
-    shards: list[Shard],
     tensors: dict[str, Tensor],
     unread: Collection[str],
     problems: Problems,
 ) -> None:
     """Note every tensor that is not in the file that the index maps it to, or not in the index.
 
-    `tensors` are those of all `shards` (see `merge`), `unread` the files whose tensors are not known.
+    `tensors` are those of all shards (see `merge`), `unread` the files whose tensors are not known.
     """
-    located: dict[str, str] = {}
-    for shard in shards:
-        located |= dict.fromkeys(shard.tensors, shard.file)
-    if located == mapped:
-        return
     located = {name: tensor.file for name, tensor in tensors.items()}
     for name, file in mapped.items():
         if name not in located:
@@ -99,6 +96,16 @@ def compare(
             problems.add("QF111", file=located[name], tensor=name, expected=file)
     for name in sorted(located.keys() - mapped.keys()):
         problems.add("QF110", file=located[name], tensor=name)
+
+
+def agrees(mapped: dict[str, str] | None, shards: list[Shard]) -> bool:
+    """Whether each tensor is in one shard, and an index (`mapped`) maps exactly those to where they are."""
+    total = sum(len(shard.names) for shard in shards)
+    if mapped is None:
+        return total == len(set(chain.from_iterable(shard.names for shard in shards)))
+    return total == len(mapped) and all(
+        all(map(eq, map(mapped.get, shard.names), repeat(shard.file))) for shard in shards
+    )
 
 
 def compare_size(index: dict[str, Any], shards: list[Shard], problems: Problems, file: str) -> None:
@@ -111,7 +118,7 @@ def compare_size(index: dict[str, Any], shards: list[Shard], problems: Problems,
     if not isinstance(metadata, dict) or "total_size" not in metadata:
         return
     declared = metadata["total_size"]
-    expected = sum(tensor.end - tensor.start for shard in shards for tensor in shard.tensors.values())
+    expected = sum(shard.data_bytes for shard in shards)
     number = isinstance(declared, int | float) and not isinstance(declared, bool)
     if number and (declared == expected or declared in _file_sizes(shards)):
         return

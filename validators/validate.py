@@ -46,10 +46,10 @@ def validate(path: str | os.PathLike[str], *, tensor_parallel_size: int = 1) -> 
         findings=tuple(merged(_findings(checkpoint, context))),
         format_version=context.version if context else None,
         mode=context.mode if context else None,
-        writer=context.writer if context and checkpoint.tensors else None,
-        tensors=len(checkpoint.tensors),
+        writer=context.writer if context and checkpoint.tensor_count else None,
+        tensors=checkpoint.tensor_count,
         shards=len(checkpoint.shards),
-        tensor_bytes=sum(tensor.end - tensor.start for tensor in checkpoint.tensors.values()),
+        tensor_bytes=checkpoint.tensor_bytes,
     )
 
 
