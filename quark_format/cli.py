@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from quark_format.resolve_command import resolve
+
 app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
@@ -23,6 +25,9 @@ app.add_typer(schema, name="schema", help="The JSON files that declare the forma
 @app.callback()
 def quark_format() -> None:
     """Work with AMD Quark's checkpoint format, declared as data."""
+
+
+app.command()(resolve)
 
 
 @schema.command("list")

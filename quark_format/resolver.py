@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from quark_format.architectures import Architecture
 from quark_format.models.targets.tables import Argument, Kind, MultipleOf, Row
-from quark_format.names import Exclusion, LayerConfigs, ShardConflictError, identity, reader
+from quark_format.names import Exclusion, LayerConfigs, Reader, ShardConflictError, identity, reader
 from quark_format.selection import PACK_METHOD, Combination, Difference, Nearest, read, stages
 from quark_format.targets import Target, target
 
@@ -53,11 +53,16 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """The target serves the module. `key` is the key of layer_quant_config that decides (None: global)."""
+    """The target serves the module.
+
+    `key` is the key of layer_quant_config that decides (None: the global config), renamed as the target
+    renames it, and `layer` the layer config; it is null for an excluded module.
+    """
 
     module: str
     kind: str
     key: str | None
+    layer: Any
     choice: Choice
 
     @property
@@ -77,6 +82,7 @@ class Refusal:
     module: str
     kind: str
     key: str | None
+    layer: Any
     cause: Literal["config", "names", "spec"]
     reason: str
     nearest: str | None = None
@@ -180,10 +186,11 @@ class Resolver:
         return found
 
     def _index_names(self, whose: str) -> tuple[Exclusion, LayerConfigs]:
-        semantics, rename = {
+        readings: dict[str, tuple[Reader, Callable[[str], str]]] = {
             "target": (self.target.reader, self.architecture.rename),
             "writer": (reader(WRITER), str),
-        }[whose]
+        }
+        semantics, rename = readings[whose]
         fused = self.architecture.fused
         exclude = [rename(entry) for entry in self.block.get("exclude") or ()]
         layers = {rename(name): layer for name, layer in self._kv[1].items()}
@@ -191,6 +198,11 @@ class Resolver:
             Exclusion(exclude, semantics, fused),
             LayerConfigs(layers, self.block.get("global_quant_config"), semantics, fused),
         )
+
+    @property
+    def kv_cache(self) -> Any:
+        """The spec that the target takes for the KV cache; None where there is none, or a `problem`."""
+        return None if self.problem else self._kv[0]
 
     @cached_property
     def unevaluated(self) -> dict[str, str]:
@@ -207,22 +219,23 @@ class Resolver:
         """
         declared = self.target.schemes.kinds[kind]
         if self.problem is not None:
-            return Refusal(module, kind, None, "config", self.problem)
+            return Refusal(module, kind, None, None, "config", self.problem)
         exclusion, layers = self._names(declared.names)
         try:
             if exclusion.excludes(module, experts=declared.children):
-                return Resolution(module, kind, None, self._plain(kind, declared))
+                return Resolution(module, kind, None, None, self._plain(kind, declared))
             key, layer = layers.find(module)
         except ShardConflictError as conflict:
-            return Refusal(module, kind, None, "names", f"{conflict}; {self.target.name} wants one treatment")
+            reason = f"{conflict}; {self.target.name} wants one treatment"
+            return Refusal(module, kind, None, None, "names", reason)
         if key is None and not declared.global_config:
             layer = None
         found = self._choices.get((kind, key))
         if found is None:
             found = self._choices[kind, key] = self._choose(kind, layer)
         if isinstance(found, Choice):
-            return Resolution(module, kind, key, found)
-        return Refusal(module, kind, key, "spec", found.reason, found.nearest, found.differences)
+            return Resolution(module, kind, key, layer, found)
+        return Refusal(module, kind, key, layer, "spec", found.reason, found.nearest, found.differences)
 
     def _plain(self, kind: str, declared: Kind) -> Choice:
         plain = self._excluded.get(kind)

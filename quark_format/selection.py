@@ -208,9 +208,9 @@ class KindIndex:
                 declared = self._schemes.specs[one.specs[position]].stages
                 wanted[bit] = [{name: condition(p) for name, p in stage.items()} for stage in declared]
         forms = {
-            bit: Condition(**{"in": list(declared)})
+            bit: Condition(**{"in": list(listed)})
             for bit, one in enumerate(self.combinations)
-            if position in one.specs and (declared := self._schemes.specs[one.specs[position]].forms)
+            if position in one.specs and (listed := self._schemes.specs[one.specs[position]].forms)
         }
         if forms:
             self.forms[position] = Column(f"{words} form", 1, forms, self._everything)

@@ -60,10 +60,7 @@ def read(one: Implementation, key: str) -> bool:
 def test_registry() -> None:
     """Every architecture of the registry is there, with its class."""
     ours = {name: one.class_ for one in TABLES.implementations for name in one.architectures}
-    theirs = {
-        name: f"{model.module_name}:{model.class_name}"  # type: ignore[attr-defined]
-        for name, model in ModelRegistry.models.items()
-    }
+    theirs = {name: f"{model.module_name}:{model.class_name}" for name, model in ModelRegistry.models.items()}
     assert ours == theirs
     assert len(theirs) > 380
 

@@ -197,6 +197,10 @@ class Target(BaseModel):
     """
     Layer configs whose `output_tensors` the target takes for the KV cache and then forgets.
     """
+    roles: dict[str, str]
+    """
+    The kind of module that the target builds for each role of roles.json; other roles are built unquantized and not looked up.
+    """
 
 
 class Family(BaseModel):
