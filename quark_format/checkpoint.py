@@ -102,7 +102,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """
     checkpoint = Checkpoint(Path(path), config_file=table("safetensors.json")["files"]["config"])
     problems = Problems()
-    with _collector_paused():
+    with collector_paused():
         config = _locate_config(checkpoint, problems)
         if config is not None:
             _read_config(checkpoint, config, problems)
@@ -113,7 +113,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
+def collector_paused() -> Iterator[None]:
     """Keep the cycle collector from walking a million new rows again and again: none is in a cycle."""
     enabled = gc.isenabled()
     gc.disable()

@@ -179,12 +179,13 @@ def parse_index(raw: bytes, *, files: Collection[str], values: int, depth: int) 
     Raises:
         UnreadableError: as `parse` does.
     """
-    if files and raw.isascii() and b"\\" not in raw and count_values(raw) <= values:
+    colons = raw.count(b":")
+    if files and raw.isascii() and b"\\" not in raw and 2 * colons <= values:
         try:
             index = msgspec.json.decode(raw, type=_index_type(tuple(files)))
         except msgspec.MsgspecError:
             return parse(raw, values=values, depth=depth)
-        if raw.count(b":") == len(index) + sum(map(len, index.values())):
+        if colons == len(index) + sum(map(len, index.values())):
             return Document(index)
     return parse(raw, values=values, depth=depth)
 

@@ -21,6 +21,7 @@ from quark_format.regular import Expression, PatternError
 from quark_format.tables import table
 
 _CHUNK = 500
+_WILD = re.compile(r"[*?\[]")
 _NEVER = 1 << 62
 _SEPARATOR = "\0"
 
@@ -133,8 +134,13 @@ class _Alternation:
         return _NEVER
 
 
-def _glob(entries: Sequence[_Entry], _problems: dict[int, str]) -> _Search:
-    """Globs by the rarest component that they need, so that a name is compared with few of them."""
+def _glob(entries: Sequence[_Entry], problems: dict[int, str]) -> _Search:
+    """Globs by the rarest component that they need, so that a name is compared with few of them.
+
+    Those without a wildcard are names.
+    """
+    plain = _equal([entry for entry in entries if not _WILD.search(entry[1])], problems)
+    entries = [entry for entry in entries if _WILD.search(entry[1])]
     needed = [_components(glob) for _, glob in entries]
     counts = Counter(component for components in needed for component in components)
     grouped: dict[str, _Alternation] = {}
@@ -145,7 +151,7 @@ def _glob(entries: Sequence[_Entry], _problems: dict[int, str]) -> _Search:
         group.entries.append(entry)
 
     def search(name: str) -> int:
-        best = others.search(name) if others.entries else _NEVER
+        best = min(plain(name), others.search(name) if others.entries else _NEVER)
         if grouped:
             for component in name.split("."):
                 group = grouped.get(component)

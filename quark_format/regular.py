@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 MAX_PATTERN = 500
@@ -140,6 +140,20 @@ class _Automaton:
             known = self._steps[key] = self._closure(moved, frozenset())
         return known
 
+    def after(self, text: str, states: frozenset[int] | None = None) -> frozenset[int]:
+        """The states that `text` leads to from `states` (None: a name's begin), {0} once it matched.
+
+        It is not the end of the name.
+        """
+        if states is None:
+            begin = frozenset({"AT_BEGINNING", "AT_BEGINNING_STRING"})
+            states = self._closure(frozenset({self._start}), begin)
+        for char in text:
+            if 0 in states:
+                return frozenset({0})
+            states = self._step(states, char)
+        return frozenset({0}) if 0 in states else states
+
     def match(self, name: str) -> bool:
         """Whether some prefix of `name` is in the language."""
         begin = frozenset({"AT_BEGINNING", "AT_BEGINNING_STRING"})
@@ -247,3 +261,14 @@ class Expression:
     def match(self, name: str) -> bool:
         """Whether the pattern matches at the start of `name`."""
         return self._rest.match(name) and all(a.match(name) is wanted for wanted, a in self._conditions)
+
+    def indifferent(self, heads: Iterable[str], middles: Sequence[str]) -> bool:
+        """Whether it makes no difference to `match` which of `middles` follows on each of `heads`.
+
+        The names do not end there, and hold no line break.
+        """
+        return all(
+            len({automaton.after(middle, states) for middle in middles}) == 1
+            for automaton in (self._rest, *(a for _, a in self._conditions))
+            for states in {automaton.after(head) for head in heads}
+        )

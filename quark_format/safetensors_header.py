@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import math
 from functools import cache, partial
-from itertools import pairwise, repeat
-from operator import attrgetter, itemgetter, sub
+from itertools import accumulate, pairwise, repeat
+from operator import attrgetter, eq, itemgetter
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
@@ -200,10 +200,11 @@ def _parse_plain(raw: bytes, file: str, size: int) -> Shard | None:
     except KeyError:
         return None
     names = tuple(entries)
-    starts, ends = zip(*map(_OFFSETS_OF, entries.values()), strict=True) if names else ((), ())
-    total = ends[-1] if names else 0
-    if starts != (0, *ends[:-1])[: len(names)] or tuple(map(sub, ends, starts)) != tuple(map(_SIZE, extents)):
+    ends = tuple(accumulate(map(_SIZE, extents)))
+    offsets = zip((0, *ends), ends, strict=False)
+    if not all(map(eq, offsets, map(_OFFSETS_OF, entries.values()))):
         return None
+    total = ends[-1] if names else 0
     return Shard(file, Columns(names, extents, ends), metadata, size) if begin + total == size else None
 
 

@@ -41,11 +41,11 @@ def weight_map(index: Any, file: str, problems: Problems) -> dict[str, str]:
     if not isinstance(mapped, dict):
         found = f"is {json_text.kind(mapped)} and not an object" if "weight_map" in index else "is not there"
         raise UnreadableError(f"its weight_map {found}")
-    if set(map(type, mapped.values())) <= {str}:
-        files = set(mapped.values())
-        if len(files) != len(set(map(id, mapped.values()))):
-            shared = {shard: shard for shard in files}
-            shard_of = map(shared.__getitem__, mapped.values())
+    distinct = {id(shard): shard for shard in mapped.values()}
+    if all(isinstance(shard, str) for shard in distinct.values()):
+        files = {shard: shard for shard in distinct.values()}
+        if len(files) != len(distinct):
+            shard_of = map(files.__getitem__, mapped.values())
             mapped = index["weight_map"] = dict(zip(mapped, shard_of, strict=True))
         return mapped
     for name, shard in mapped.items():

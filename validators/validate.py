@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from quark_format.checkpoint import Checkpoint, read_checkpoint
+from quark_format.checkpoint import Checkpoint, collector_paused, read_checkpoint
+from quark_format.folding import folded
 from quark_format.formats import detect, locate
 from quark_format.validators import (
     agreement,
@@ -35,15 +36,20 @@ _VERSIONED_CHECKS = (tensors, kv_cache)
 def validate(path: str | os.PathLike[str], *, tensor_parallel_size: int = 1) -> Report:
     """Judge the checkpoint at `path`, a folder or a config.json, from its config and headers.
 
-    `tensor_parallel_size` is the number of ranks it is to be split over. Nothing raises for what is wrong with
-    the checkpoint: that is what the findings are for.
+    `tensor_parallel_size` is the number of ranks it is to be split over. Nothing raises for what is wrong
+    with the checkpoint: that is what the findings are for.
     """
+    with collector_paused():
+        return _report(path, tensor_parallel_size)
+
+
+def _report(path: str | os.PathLike[str], tensor_parallel_size: int) -> Report:
     checkpoint = read_checkpoint(path)
-    context = _context(checkpoint, tensor_parallel_size)
+    context, found = _judge(checkpoint, tensor_parallel_size)
     return Report(
         path=str(path),
         readable=checkpoint.readable,
-        findings=tuple(merged(_findings(checkpoint, context))),
+        findings=tuple(merged([*container.check(checkpoint), *found])),
         format_version=context.version if context else None,
         mode=context.mode if context else None,
         writer=context.writer if context and checkpoint.tensor_count else None,
@@ -78,11 +84,22 @@ def _contradictions(context: Context) -> int:
     return sum(1 for check in _VERSIONED_CHECKS for _ in check.check(context))
 
 
-def _findings(checkpoint: Checkpoint, context: Context | None) -> Iterator[Finding]:
-    yield from container.check(checkpoint)
+def _judge(checkpoint: Checkpoint, tensor_parallel_size: int) -> tuple[Context | None, list[Finding]]:
+    """The context that was judged and what was found, of a few experts where that is the same as of all."""
     if not checkpoint.readable:
-        return
-    yield from identity.check(checkpoint, context.version if context else None)
+        return None, []
+    smaller = folded(checkpoint)
+    if smaller is not None:
+        context = _context(smaller, tensor_parallel_size)
+        found = _findings(checkpoint, context)
+        if not any(one.tensor or one.module or one.count > 1 for one in found):
+            return context, found
+    context = _context(checkpoint, tensor_parallel_size)
+    return context, _findings(checkpoint, context)
+
+
+def _findings(checkpoint: Checkpoint, context: Context | None) -> list[Finding]:
+    found = list(identity.check(checkpoint, context.version if context else None))
     if context is not None:
-        for check in _CHECKS:
-            yield from check.check(context)
+        found += [one for check in _CHECKS for one in check.check(context)]
+    return found
