@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 import quark_format
+from quark_format.models.targets.tables import Schemes
 from quark_format.resolver import Refusal, Resolution, Resolver
 from quark_format.selection import PACK_METHOD, Column, Combination, KindIndex, Nearest
 from quark_format.tables import table
@@ -234,3 +235,23 @@ def test_unknown_target() -> None:
     with pytest.raises(UnknownTargetError, match=r"vllm@0\.32"):
         target("sglang")
     assert target("vllm").name == list(targets())[-1]
+
+
+def test_worked_example_is_data_only() -> None:
+    """The rows of the contributors' page, added to the table, serve what was refused before."""
+    page = (SCHEMA.parent / "docs" / "contributing-schemes.md").read_text(encoding="utf-8")
+    added = json.loads(page.split("```json\n")[1].split("```")[0])
+    tables = json.loads(json.dumps(table("targets/vllm-0.32/schemes.json")))
+    weight = {"dtype": "int4", "qscheme": "per_group", "ch_axis": 1, "group_size": 64, "symmetric": True}
+    activation = {**weight, "ch_axis": -1, "is_dynamic": True}
+    subject = {"weight": {**weight, "is_dynamic": False}, "input": activation}
+    before = KindIndex(Schemes.model_validate(tables), "linear")
+    assert isinstance(before.find(subject, "reorder"), Nearest)
+    tables["specs"] |= added["specs"]
+    tables["rows"] += added["rows"]
+    jsonschema.validate(
+        tables, {**table("targets/target.schema.json"), "oneOf": [{"$ref": "#/$defs/schemes"}]}
+    )
+    found = KindIndex(Schemes.model_validate(tables), "linear").find(subject, "reorder")
+    assert isinstance(found, Combination)
+    assert found.row.id == added["rows"][0]["id"]

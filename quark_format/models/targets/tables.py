@@ -288,6 +288,22 @@ class NameDeviation(BaseModel):
     source: Annotated[str, Field(min_length=1)]
 
 
+class Presets(BaseModel):
+    """
+    Which row serves each preset scheme of Quark.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+    )
+    field_schema: Annotated[str, Field(alias="$schema")]
+    quark: str
+    """
+    The release of Quark whose presets these are.
+    """
+    presets: dict[str, dict[str, str | None]]
+
+
 class Spec(BaseModel):
     """
     One way to quantize one tensor.
@@ -452,9 +468,12 @@ class Deviations(BaseModel):
     names: list[NameDeviation]
 
 
-class Targets(RootModel[Target | Schemes | Kernels | Architectures | Deviations]):
+class Targets(
+    RootModel[Target | Schemes | Kernels | Architectures | Deviations | Presets]
+):
     root: Annotated[
-        Target | Schemes | Kernels | Architectures | Deviations, Field(title="Targets")
+        Target | Schemes | Kernels | Architectures | Deviations | Presets,
+        Field(title="Targets"),
     ]
     """
     What one release of one consumer accepts. Every file of a target names the definition it is valid by.
