@@ -250,14 +250,16 @@ def _named_shards(
     mapped: dict[str, str], folder: Path, present: set[str], index: str, problems: Problems
 ) -> tuple[set[str], set[str]]:
     """Return the files named by the index that are there, and those that are not or must not be opened."""
-    named: set[str] = set()
+    listed = set(mapped.values())
+    named = listed & present
     absent: set[str] = set()
-    for file, count in sorted(shard_index.count_by_file(mapped).items()):
+    counts = shard_index.count_by_file(mapped) if listed != named else {}
+    for file in sorted(listed - present):
         if names_escape(file):
             problems.add("QF117", file=index, actual=file)
             absent.add(file)
-        elif file not in present and not _is_there(folder / file):
-            problems.add("QF112", file=file, source=f"`{index}`", tensors=count)
+        elif not _is_there(folder / file):
+            problems.add("QF112", file=file, source=f"`{index}`", tensors=counts[file])
             absent.add(file)
         else:
             if is_nested(file):

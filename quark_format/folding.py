@@ -1,7 +1,7 @@
-"""A smaller checkpoint that is judged as the whole one is: of each layer's equal experts, the first few.
+"""A smaller checkpoint that is judged as the whole one is: of each layer's equal experts, the first.
 
 A mixture of 256 experts of which every one has the same tensors, dtypes and shapes, and that no pattern of
-the config tells apart, has no finding unless the same model with a few experts has one. So a million tensors
+the config tells apart, has no finding unless the same model with one expert has one. So a million tensors
 are judged by some ten thousand. Where experts differ there is no smaller checkpoint.
 """
 
@@ -19,14 +19,15 @@ from quark_format.tables import table
 if TYPE_CHECKING:
     from quark_format.safetensors_header import Extent
 
-KEPT = 2
-"""How many experts stay: each has a neighbour."""
+KEPT = 1
+"""How many experts of a layer stay."""
 
 _LEAST = 8
 _MOST_EVALUATIONS = 20_000
 _WILD = re.compile(r"[*?\[]")
 _EXPRESSION = "re:"
 
+_Member = tuple[str, "Extent"]
 _Heads = Mapping[str, Sequence[str]]
 """What the names of a layer's experts begin with, up to the number, and what follows on it."""
 
@@ -41,9 +42,9 @@ def folded(checkpoint: Checkpoint) -> Checkpoint | None:
     smaller, number = config
     for container in table("roles.json")["experts"]["containers"]:
         marker = f".{container}."
-        members = [name for shard in checkpoint.shards for name in shard.names if marker in name]
-        heads = _heads(members, container)
-        if not heads or not _alike(checkpoint, len(members), heads, number):
+        members = _members(checkpoint, marker)
+        heads = _heads([name for name, _ in members], container)
+        if not heads or not (_in_order(members, heads, number) or _alike(members, heads, number)):
             continue
         if not _indifferent(checkpoint.config or {}, container, tuple(heads), number):
             return None
@@ -79,14 +80,41 @@ def _heads(members: Sequence[str], container: str) -> dict[str, list[str]]:
     return heads
 
 
-def _alike(checkpoint: Checkpoint, members: int, heads: _Heads, number: int) -> bool:
+def _members(checkpoint: Checkpoint, marker: str) -> list[_Member]:
+    return [
+        row
+        for shard in checkpoint.shards
+        if shard.columns is not None
+        for row in zip(shard.columns.names, shard.columns.extents, strict=True)
+        if marker in row[0]
+    ]
+
+
+def _in_order(members: Sequence[_Member], heads: _Heads, number: int) -> bool:
+    """Whether the members are, layer by layer, equal experts one behind the other, as is usual."""
+    names, extents = zip(*members, strict=True)
+    numbers = {str(at) for at in range(number)}
+    at = 0
+    for head, ends in heads.items():
+        first, size = len(head), len(ends)
+        last = len(ends[0])
+        stop = at + number * size
+        order = [name[first:-last] for name in names[at:stop:size]]
+        if len(order) != number or set(order) != numbers:
+            return False
+        if list(names[at:stop]) != [head + which + end for which in order for end in ends]:
+            return False
+        if extents[at:stop] != extents[at : at + size] * number:
+            return False
+        at = stop
+    return at == len(names) and not any("\n" in head for head in heads)
+
+
+def _alike(members: Sequence[_Member], heads: _Heads, number: int) -> bool:
     """Whether the `members` of the containers are `number` experts that have the tensors of the first one."""
-    if members != number * sum(map(len, heads.values())) or any("\n" in head for head in heads):
+    if len(members) != number * sum(map(len, heads.values())) or any("\n" in head for head in heads):
         return False
-    extents: dict[str, Extent] = {}
-    for shard in checkpoint.shards:
-        if shard.columns is not None:
-            extents.update(zip(shard.columns.names, shard.columns.extents, strict=True))
+    extents = dict(members)
     numbers = [str(at) for at in range(number)]
     for head, ends in heads.items():
         for end in ends:

@@ -219,9 +219,9 @@ def _split_metadata(raw: bytes) -> tuple[dict[str, str] | None, bytes]:
     end = raw.index(b"}") + 1
     text = raw[len(_METADATA_BEGINS) : end]
     metadata = _TEXTS.decode(text)
-    if text.count(b":") != len(metadata) or raw[end : end + 1] not in {b",", b"}"}:
+    if text.count(b":") != len(metadata) or not raw.startswith((b',"', b"}"), end):
         raise ValueError(_METADATA)
-    return metadata, b"{" + raw[end + (raw[end : end + 1] == b",") :]
+    return metadata, b"{" + raw[end:].removeprefix(b",")
 
 
 class _Extents(dict[tuple[str, tuple[int, ...]], Extent]):

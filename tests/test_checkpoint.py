@@ -244,6 +244,7 @@ REFUSED_BY_BOTH: dict[str, bytes] = {
     "string": raw_file(b'"{}"'),
     "null": raw_file(b"null"),
     "trailing comma": raw_file(b'{"__metadata__":{},}'),
+    "trailing comma and no data": raw_file(b'{"__metadata__":{},}', 0),
     "comment": raw_file(b'{/* */"__metadata__":{}}', 0),
     "text behind": raw_file(text('"a"') + b"x"),
     "zero behind": raw_file(text('"a"') + b"\0"),

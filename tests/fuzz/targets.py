@@ -1,0 +1,94 @@
+"""What the fuzzer calls: one reader of untrusted bytes each, and what must hold whatever it is given."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from safetensors import SafetensorError, deserialize
+
+from quark_format import json_text, shard_index
+from quark_format.formats import detect, locate
+from quark_format.json_text import UnreadableError
+from quark_format.problems import Problems
+from quark_format.safetensors_header import parse_header
+from quark_format.tables import table
+
+_LIMITS = table("safetensors.json")["limits"]
+_REPEATED = "QF116"
+_STRICTER = ("is an array and not an object", "has a dtype that is an object", "holds far more values")
+_MOST_DATA = 1 << 12
+_ENDS = re.compile(rb"\[\s*\d+\s*,\s*(\d{1,4})\s*\]")
+_FILES = ("a.safetensors", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+
+
+def header(data: bytes) -> None:
+    """Judge a header as the safetensors library does, but for the differences listed in test_checkpoint."""
+    if not data.startswith(b"{"):
+        return
+    end = max((int(found) for found in _ENDS.findall(data)), default=0)
+    content = len(data).to_bytes(8, "little") + data + bytes(min(end, _MOST_DATA))
+    problems = Problems()
+    try:
+        shard = parse_header(data, "model.safetensors", len(content), problems)
+        found = problems.collected()
+        refused = {problem.code for problem in found}
+        reasons = [str(problem.values.get("reason")) for problem in found]
+        tensors = shard.tensors
+        assert list(tensors) == list(shard.names)
+        assert sum(tensor.end - tensor.start for tensor in tensors.values()) == shard.data_bytes
+    except UnreadableError as error:
+        refused, reasons, tensors = {"QF104"}, [str(error)], {}
+    try:
+        library = dict(deserialize(content))
+    except (SafetensorError, OverflowError):
+        assert refused, f"only the library refuses {data!r}"
+        return
+    listed = refused == {_REPEATED} or any(part in reason for reason in reasons for part in _STRICTER)
+    assert not refused or listed, f"only quark-format refuses {data!r}: {refused} {reasons}"
+    if not refused:
+        assert {name: info["shape"] for name, info in library.items()} == {
+            name: list(tensor.shape) for name, tensor in tensors.items()
+        }
+
+
+def index(data: bytes) -> None:
+    """Read an index to the value that the standard library gives, or refuse it with a reason."""
+    limits = _LIMITS["index"]
+    problems = Problems()
+    try:
+        plain = json_text.parse(data, values=limits["values"], depth=limits["depth"])
+    except UnreadableError:
+        plain = None
+    try:
+        document = json_text.parse_index(data, files=_FILES, values=limits["values"], depth=limits["depth"])
+    except UnreadableError:
+        assert plain is None
+        return
+    assert plain is not None
+    assert json.dumps(document.value) == json.dumps(plain.value)
+    assert document.repeated == plain.repeated
+    try:
+        mapped = shard_index.weight_map(document.value, "index.json", problems)
+    except UnreadableError:
+        return
+    shard_index.compare(mapped, {}, (), problems)
+    shard_index.agrees(mapped, [])
+
+
+def config(data: bytes) -> None:
+    """Read a config and tell its format, or refuse it with a reason."""
+    limits = _LIMITS["config"]
+    try:
+        document = json_text.parse(data, values=limits["values"], depth=limits["depth"])
+    except UnreadableError:
+        return
+    if isinstance(document.value, dict):
+        for _, block in locate(document.value):
+            if isinstance(block, dict):
+                detect(block)
+
+
+TARGETS: dict[str, Callable[[bytes], Any]] = {"header": header, "index": index, "config": config}
