@@ -193,7 +193,7 @@ def test_refusal_names_the_nearest_row_and_the_field() -> None:
     assert [(one.field, one.found) for one in found.differences] == [("weight[0] dtype", "int3")]
     assert found.reason == (
         "vllm@0.32 has no scheme for a linear layer like this; the nearest row `linear.int4` differs: "
-        "weight[0] dtype is `int3` (wanted: `int4` or `uint4`)"
+        "weight[0] dtype is `int3` (wanted: `int4`)"
     )
 
 
