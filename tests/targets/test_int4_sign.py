@@ -1,4 +1,4 @@
-"""The deviation `int4_sign`: two of the four kinds of int4 that Quark packs, vLLM unpacks to other weights."""
+"""The deviation `int4_sign`: two of the four kinds of int4 that Quark packs reach vLLM as other weights."""
 
 from __future__ import annotations
 

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 
 class VllmExport(BaseModel):
     """
-    Without it vLLM raises ValueError (quark/quark.py:268-275).
+    Without it vLLM raises ValueError (quark/quark.py:270-276).
     """
 
     kv_cache_group: list[str]
     """
-    null or absent raises TypeError, since its length is taken (quark/quark.py:284).
+    null or absent raises TypeError, since its length is taken (quark/quark.py:285).
     """
     pack_method: str | None = None
     """
@@ -29,15 +29,15 @@ class VllmConfig(BaseModel):
     quant_method: Literal["quark"]
     export: Annotated[VllmExport, Field(title="VllmExport")]
     """
-    Without it vLLM raises ValueError (quark/quark.py:268-275).
+    Without it vLLM raises ValueError (quark/quark.py:270-276).
     """
     exclude: list[str]
     """
-    null or absent raises TypeError, since it is made a list (utils/config_utils.py:356).
+    null or absent raises TypeError, since it is made a list (utils/config_utils.py:355).
     """
     global_quant_config: dict[str, Any]
     """
-    null or absent raises AttributeError at the first layer that it decides for (quark/quark.py:776-803).
+    null or absent raises AttributeError at the first layer that it decides for (quark/quark.py:775-808).
     """
     layer_quant_config: dict[str, Any] | None = None
     """
