@@ -181,7 +181,8 @@ def test_wrong_usage(run: Command, arguments: list[str], sentence: str) -> None:
 def test_tensor_parallel_reaches_the_checks(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
 
-    def validate(path: str, *, tensor_parallel_size: int = 1) -> Report:
+    def validate(path: str, *, tensor_parallel_size: int = 1, values: str = "none") -> Report:
+        assert values == "none"
         sizes.append(tensor_parallel_size)
         return Report(path, readable=True)
 

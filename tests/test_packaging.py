@@ -19,7 +19,7 @@ import quark_format
 ROOT = Path(__file__).parent.parent
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PLACES = SETTINGS["tool"]["setuptools"]["package-dir"]
-CORE = {"jsonschema", "junitparser", "msgspec", "pydantic", "rich", "typer", "typing-extensions"}
+CORE = {"jsonschema", "junitparser", "msgspec", "numpy", "pydantic", "rich", "typer", "typing-extensions"}
 CPU_TORCH = {"UV_TORCH_BACKEND": "cpu"}
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
+from quark_format.validators.options import Values
 from quark_format.validators.reporters import Format
 
 if TYPE_CHECKING:
@@ -23,6 +25,21 @@ INTERRUPTED = 130
 EPILOG = (
     "Exit code: 0 no errors, 1 errors found, 2 wrong usage or a path that cannot be read as a checkpoint."
 )
+
+
+class _Command(TyperCommand):
+    """A command whose `--values` may stand without a value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Fill in what `--values` alone means, then parse as usual."""
+        known = {value.value for value in Values}
+        for at, word in enumerate(args):
+            if word == "--":
+                break
+            if word == "--values" and (at + 1 == len(args) or args[at + 1] not in known):
+                args = [*args[:at], f"{word}={Values.SCALES.value}", *args[at + 1 :]]
+        return super().parse_args(ctx, args)
+
 
 app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -59,7 +76,7 @@ def _explain(name: str | None) -> None:
     raise typer.Exit
 
 
-@app.command(epilog=EPILOG)
+@app.command(epilog=EPILOG, cls=_Command)
 def quark_validate(  # noqa: PLR0913, PLR0917 - one parameter for each option
     checkpoints: Annotated[
         list[str],
@@ -70,6 +87,10 @@ def quark_validate(  # noqa: PLR0913, PLR0917 - one parameter for each option
     tensor_parallel: Annotated[
         int, typer.Option(min=1, metavar="N", help="Also check that the sizes divide over N ranks.")
     ] = 1,
+    values: Annotated[
+        Values,
+        typer.Option(help="Also read values: of scales and zero points (also --values alone), or of all."),
+    ] = Values.NONE,
     form: Annotated[Format, typer.Option("--format", help="How to write the report.")] = Format.TEXT,
     select: Annotated[
         list[str] | None,
@@ -96,13 +117,15 @@ def quark_validate(  # noqa: PLR0913, PLR0917 - one parameter for each option
 ) -> None:
     """Judge checkpoints in AMD Quark's format from their config and safetensors headers.
 
-    No weight is read and nothing is loaded, so a checkpoint of any size takes seconds.
+    Without --values no weight is read and nothing is loaded, so a checkpoint of any size takes seconds.
     """
+    from quark_format.validators.progress import progress  # noqa: PLC0415
     from quark_format.validators.report import exit_code  # noqa: PLC0415
     from quark_format.validators.reporters import reporter  # noqa: PLC0415
 
     selection = _selection(select or [], ignore or [])
-    judged = [_judge(path, tensor_parallel, selection) for path in checkpoints]
+    with progress(len(checkpoints)) as advance:
+        judged = [_judge(path, tensor_parallel, values, selection) for path in map(advance, checkpoints)]
     reports = [report for report in judged if report is not None]
     reporter(form, show_all=show_all)(reports, sys.stdout)
     raise typer.Exit(exit_code(reports) if len(reports) == len(judged) else UNREADABLE)
@@ -117,12 +140,12 @@ def _selection(select: list[str], ignore: list[str]) -> Selection:
         raise typer.BadParameter(str(error)) from None
 
 
-def _judge(path: str, tensor_parallel: int, selection: Selection) -> Report | None:
+def _judge(path: str, tensor_parallel: int, values: Values, selection: Selection) -> Report | None:
     """Return the report of one checkpoint; None, with a sentence on stderr, where judging it failed."""
     try:
         from quark_format.validators.validate import validate  # noqa: PLC0415
 
-        return selection.apply(validate(path, tensor_parallel_size=tensor_parallel))
+        return selection.apply(validate(path, tensor_parallel_size=tensor_parallel, values=values))
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     except Exception as error:

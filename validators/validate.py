@@ -20,8 +20,12 @@ from quark_format.validators import (
     structure,
     tensors,
 )
+from quark_format.validators import (
+    values as value_checks,
+)
 from quark_format.validators.context import Context
 from quark_format.validators.findings import merged
+from quark_format.validators.options import Values
 from quark_format.validators.report import Report
 
 if TYPE_CHECKING:
@@ -33,19 +37,28 @@ _CHECKS = (config, patterns, tensors, agreement, structure, kv_cache, parallel)
 _VERSIONED_CHECKS = (tensors, kv_cache)
 
 
-def validate(path: str | os.PathLike[str], *, tensor_parallel_size: int = 1) -> Report:
+def validate(
+    path: str | os.PathLike[str],
+    *,
+    tensor_parallel_size: int = 1,
+    values: Values | str = Values.NONE,
+) -> Report:
     """Judge the checkpoint at `path`, a folder or a config.json, from its config and headers.
+
+    `values` also has scales and zero points read ("scales"), or every tensor ("all").
 
     `tensor_parallel_size` is the number of ranks it is to be split over. Nothing raises for what is wrong
     with the checkpoint: that is what the findings are for.
     """
     with collector_paused():
-        return _report(path, tensor_parallel_size)
+        return _report(path, tensor_parallel_size, Values(values))
 
 
-def _report(path: str | os.PathLike[str], tensor_parallel_size: int) -> Report:
+def _report(path: str | os.PathLike[str], tensor_parallel_size: int, wanted: Values) -> Report:
     checkpoint = read_checkpoint(path)
     context, found = _judge(checkpoint, tensor_parallel_size)
+    if context is not None and wanted is not Values.NONE:
+        found += value_checks.check(replace(context, checkpoint=checkpoint), wanted)
     return Report(
         path=str(path),
         readable=checkpoint.readable,
