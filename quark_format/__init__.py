@@ -1,7 +1,8 @@
 """AMD Quark's quantized checkpoint format, declared as data.
 
 `validate` judges a checkpoint from its config and headers, `load_config` reads its quantization_config into
-the typed model of the format version it has. Both are imported on first use.
+the typed model of the format version it has, `resolve` says what a consumer does with one module. All are
+imported on first use.
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from quark_format.formats import load_config
+    from quark_format.resolver import resolve
     from quark_format.validators.validate import validate
 
-__all__ = ["__version__", "load_config", "validate"]
+__all__ = ["__version__", "load_config", "resolve", "validate"]
 
-_HOMES = {"load_config": "quark_format.formats", "validate": "quark_format.validators.validate"}
+_HOMES = {
+    "load_config": "quark_format.formats",
+    "resolve": "quark_format.resolver",
+    "validate": "quark_format.validators.validate",
+}
 
 
 def __getattr__(name: str) -> Any:

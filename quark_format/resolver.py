@@ -15,7 +15,8 @@ from quark_format.architectures import Architecture
 from quark_format.models.targets.tables import Argument, Kind, MultipleOf, Row
 from quark_format.names import Exclusion, LayerConfigs, Reader, ShardConflictError, identity, reader
 from quark_format.selection import PACK_METHOD, Combination, Difference, Nearest, read, stages
-from quark_format.targets import Target, target
+from quark_format.targets import Target
+from quark_format.targets import target as find_target
 
 WRITER = "quark"
 
@@ -118,7 +119,7 @@ class Resolver:
     """One config for one target and one model architecture, indexed once."""
 
     def __init__(
-        self, config: Any, to: str | Target = "vllm", architecture: str | Architecture | None = None
+        self, config: Any, target: str | Target = "vllm", architecture: str | Architecture | None = None
     ) -> None:
         """Index `config`: a whole config.json, its quantization_config, or the generated model of that.
 
@@ -128,7 +129,7 @@ class Resolver:
             TypeError: `config` is none of these.
             UnknownTargetError: the target is not declared.
         """
-        self.target = to if isinstance(to, Target) else target(to)
+        self.target = target if isinstance(target, Target) else find_target(target)
         self.block = quantization_config(config)
         if architecture is None and isinstance(config, dict) and config is not self.block:
             architecture = next(iter(config.get("architectures") or ()), None)
@@ -340,7 +341,7 @@ def resolve(
     config: Any,
     module: str,
     kind: str = "linear",
-    to: str | Target = "vllm",
+    target: str | Target = "vllm",
     architecture: str | Architecture | None = None,
 ) -> Resolution | Refusal:
     """What a target does with one module; for many modules keep a `Resolver`.
@@ -350,4 +351,4 @@ def resolve(
         TypeError: `config` is no config.
         UnknownTargetError: the target is not declared.
     """
-    return Resolver(config, to, architecture).resolve(module, kind)
+    return Resolver(config, target, architecture).resolve(module, kind)

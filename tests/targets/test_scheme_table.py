@@ -255,3 +255,14 @@ def test_worked_example_is_data_only() -> None:
     found = KindIndex(Schemes.model_validate(tables), "linear").find(subject, "reorder")
     assert isinstance(found, Combination)
     assert found.row.id == added["rows"][0]["id"]
+
+
+def test_every_form_of_a_config_resolves_alike() -> None:
+    """A block, a whole config.json and the generated model of it give the same answer."""
+    export = json.loads((SCHEMA.parent / "tests/data/exports/llama_fp8_kv.json").read_text(encoding="utf-8"))
+    config = export["config"]
+    name = "model.layers.0.self_attn.qkv_proj"
+    forms = [config, config["quantization_config"], quark_format.load_config(config)]
+    answers = [quark_format.resolve(form, name, kind="linear", target="vllm@0.32") for form in forms]
+    assert {answer.choice.row for answer in answers if isinstance(answer, Resolution)} == {"linear.fp8"}
+    assert len(answers) == len(forms)

@@ -13,7 +13,7 @@ class VllmExport(BaseModel):
 
     kv_cache_group: list[str]
     """
-    null or absent raises TypeError, since its length is taken (quark/quark.py:285).
+    null or absent raises TypeError, since its length is taken (quark/quark.py:284).
     """
     pack_method: str | None = None
     """
