@@ -68,12 +68,37 @@ def json_loads() -> Call:
 def msgspec() -> Call:
     """Parse every shard's header with msgspec into typed structs."""
     library: Any = importlib.import_module("msgspec")
-    fields = [("dtype", str), ("shape", tuple[int, ...]), ("data_offsets", tuple[int, int])]
-    entries = library.json.Decoder(dict[str, library.defstruct("Entry", fields, gc=False)])
+    shape: Any = tuple[int, ...]
+    fields = [("dtype", str), ("shape", shape), ("data_offsets", tuple[int, int])]
+    entry: Any = library.defstruct("Entry", fields, gc=False)
+    entries = library.json.Decoder(dict.__class_getitem__((str, entry)))
 
     def run(folder: Path) -> int:
         parsed = [entries.decode(b"{" + raw[raw.index(b"}") + 2 :]) for raw in map(_header, _shards(folder))]
         return sum(map(len, parsed))
+
+    return run
+
+
+def values() -> Call:
+    """Judge the checkpoint and every value in it."""
+    from quark_format.validators.validate import validate as judge  # noqa: PLC0415
+
+    importlib.import_module("numpy")
+    return lambda folder: len(judge(folder, values="all").findings)
+
+
+def plain_read() -> Call:
+    """Read every byte of every shard, a MiB at a time, and look at none."""
+
+    def run(folder: Path) -> int:
+        total = 0
+        buffer = bytearray(1 << 20)
+        for path in _shards(folder):
+            with path.open("rb", buffering=0) as file:
+                while count := file.readinto(buffer):
+                    total += count
+        return total
 
     return run
 
@@ -95,6 +120,8 @@ CONTENDERS: dict[str, Callable[[], Call]] = {
     "orjson": orjson,
     "msgspec": msgspec,
     "json": json_loads,
+    "validate(values=all)": values,
+    "plain read": plain_read,
 }
 
 

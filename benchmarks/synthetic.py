@@ -1,10 +1,11 @@
-"""Sparse checkpoints of the shape of DeepSeek-R1-MXFP4: right headers, config and index, data of no disk space.
+"""Sparse checkpoints of the shape of DeepSeek-R1-MXFP4: right headers, config and index, no data on disk.
 
-The quantization block is that of a real export of a small DeepSeek; sizes and names are those of the large one.
+The quantization block is that of a real export of a small DeepSeek; sizes and names are the large one's.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterator
@@ -12,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 EXPORT = Path(__file__).parent.parent / "tests" / "data" / "exports_more" / "deepseek_v2_mxfp4.json"
-BYTES = {"U8": 1, "BF16": 2, "F32": 4}
+FP8_EXPORT = EXPORT.parent.parent / "exports" / "q0.10_llama_fp8.json"
+ROWS = 4096
+BYTES = {"F8_E4M3": 1, "U8": 1, "BF16": 2, "F32": 4}
 GROUP = 32
 HIDDEN, DENSE, EXPERT = 7168, 18432, 2048
 VOCABULARY, EXPERTS, DENSE_LAYERS = 129280, 256, 3
@@ -33,7 +36,7 @@ Rows = Iterator[tuple[str, str, tuple[int, ...]]]
 
 
 def make(folder: Path, moe_layers: int, shards: int) -> int:
-    """Write a checkpoint of `moe_layers` layers of 256 experts in about `shards` files, return its tensors."""
+    """Write `moe_layers` layers of 256 experts in about `shards` files, return how many tensors they have."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = list(_tensors(DENSE_LAYERS + moe_layers))
     parts = list(_batched(rows, math.ceil(len(rows) / shards)))
@@ -47,6 +50,27 @@ def make(folder: Path, moe_layers: int, shards: int) -> int:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
     (folder / "config.json").write_text(json.dumps(_config(DENSE_LAYERS + moe_layers), indent=2))
     return len(rows)
+
+
+def make_filled(folder: Path, megabytes: int) -> int:
+    """Write a small FP8 checkpoint of so many MB of random finite codes, return its bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = json.loads(FP8_EXPORT.read_text(encoding="utf-8"))["config"]
+    layers = megabytes // (ROWS * ROWS >> 20)
+    names = [f"model.layers.{layer}.mlp.down_proj.weight" for layer in range(layers)]
+    rows: list[tuple[str, str, tuple[int, ...]]] = [(name, "F8_E4M3", (ROWS, ROWS)) for name in names]
+    rows += [(f"{name}_scale", "F32", ()) for name in names]
+    _write_shard(folder / "model.safetensors", rows)
+    piece = hashlib.shake_128(b"codes").digest(1 << 20).translate(bytes(code % 120 for code in range(256)))
+    with (folder / "model.safetensors").open("r+b") as file:
+        begin = 8 + int.from_bytes(file.read(8), "little")
+        file.seek(begin)
+        for _ in range(layers * (ROWS * ROWS >> 20)):
+            file.write(piece)
+        for _ in range(layers):
+            file.write(b"\0\0\x80\x3c")
+    (folder / "config.json").write_text(json.dumps(config))
+    return (folder / "model.safetensors").stat().st_size
 
 
 def _batched(rows: list[Any], size: int) -> Iterator[list[Any]]:

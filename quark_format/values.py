@@ -123,7 +123,8 @@ def numbers(raw: bytes, dtype: str, meaning: str | None = None) -> NDArray[Any] 
     rows = table("values.json")
     for name in (meaning, dtype):
         if name in rows["numbers"] and rows["codes"][dtype]["view"] == "<u1":
-            return _byte_numbers(str(name))[numpy.frombuffer(raw, "<u1")]
+            known: NDArray[Any] = _byte_numbers(str(name))[numpy.frombuffer(raw, "<u1")]
+            return known
     if dtype in rows["floats"]:
         return numpy.frombuffer(raw, rows["floats"][dtype])
     if dtype in rows["upper_half"]:

@@ -42,7 +42,7 @@ def header(data: bytes) -> None:
     except UnreadableError as error:
         refused, reasons, tensors = {"QF104"}, [str(error)], {}
     try:
-        library = dict(deserialize(content))
+        library = dict(deserialize(content))  # type: ignore[no-untyped-call]
     except (SafetensorError, OverflowError):
         assert refused, f"only the library refuses {data!r}"
         return
