@@ -7,7 +7,8 @@ process. numpy is imported when the first value is read.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from quark_format.safetensors_header import Tensor
 
 _LENGTH_BYTES = 8
+_BUFFERS = 2
+_SLICE = 1 << 19
 
 
 class Data:
@@ -39,7 +42,8 @@ class Data:
             self._begin = _LENGTH_BYTES + int.from_bytes(read_exactly(file, _LENGTH_BYTES), "little")
         except OSError as error:
             raise CannotOpenError(str(error.strerror or error)) from None
-        self._buffer: bytearray = bytearray()
+        self._buffers: list[bytearray] = []
+        self._pool = ThreadPoolExecutor(1)
 
     def read(self, tensor: Tensor) -> bytes:
         """All bytes of a small tensor.
@@ -50,32 +54,50 @@ class Data:
         return b"".join(bytes(piece) for piece in self.pieces(tensor))
 
     def pieces(self, tensor: Tensor) -> Iterator[memoryview]:
-        """The bytes of a tensor, piece by piece in the same buffer.
+        """The bytes of a tensor, piece by piece; a piece is overwritten two pieces later.
+
+        While one piece is looked at, the next is read.
 
         Raises:
             CannotOpenError: the file has ended before them or cannot be read.
         """
         size = table("values.json")["chunk_bytes"]
-        if not self._buffer:
-            self._buffer = bytearray(size)
-        view = memoryview(self._buffer)
-        left = tensor.end - tensor.start
+        spans = [(at, min(at + size, tensor.end)) for at in range(tensor.start, tensor.end, size)]
+        if len(spans) == 1:
+            yield self._fill(spans[0], 0)
+        elif spans:
+            ahead = self._pool.submit(self._fill, spans[0], 0)
+            for number, span in enumerate(spans[1:], 1):
+                piece = ahead.result()
+                ahead = self._pool.submit(self._fill, span, number % _BUFFERS)
+                yield piece
+            yield ahead.result()
+
+    def _fill(self, span: tuple[int, int], number: int) -> memoryview:
+        start, end = span
+        while len(self._buffers) <= number:
+            self._buffers.append(bytearray(table("values.json")["chunk_bytes"]))
+        view = memoryview(self._buffers[number])[: end - start]
+        filled = 0
         try:
-            self._file.seek(self._begin + tensor.start)
-            while left > 0:
-                filled = 0
-                wanted = min(size, left)
-                while filled < wanted:
-                    count = self._file.readinto(view[filled:wanted])  # type: ignore[attr-defined]
-                    if not count:
-                        raise CannotOpenError("it ends before its tensors do")
-                    filled += count
-                left -= wanted
-                yield view[:wanted]
-        except (OSError, OverflowError, ValueError) as error:
+            self._file.seek(self._begin + start)
+            while filled < len(view):
+                count = self._file.readinto(view[filled:])  # type: ignore[attr-defined]
+                if not count:
+                    raise CannotOpenError("it ends before its tensors do")
+                filled += count
+        except (OverflowError, ValueError) as error:
+            raise CannotOpenError(str(error)) from None
+        except OSError as error:
             if isinstance(error, CannotOpenError):
                 raise
-            raise CannotOpenError(str(getattr(error, "strerror", None) or error)) from None
+            raise CannotOpenError(str(error.strerror or error)) from None
+        return view
+
+    def close(self) -> None:
+        """Wait for what is being read, and close the file."""
+        self._pool.shutdown(cancel_futures=True)
+        self._file.close()
 
 
 @contextmanager
@@ -86,8 +108,8 @@ def opened(folder: Path, name: str) -> Iterator[Data]:
         CannotOpenError: it is not there, not regular, not permitted or outside the folder.
     """
     file, _ = open_regular(inside(folder, name))
-    with file:
-        yield Data(file)
+    with file, closing(Data(file)) as data:
+        yield data
 
 
 @cache
@@ -151,7 +173,7 @@ class Survey:
         self._scratch: Any = None
         self._code: Any = None
         self._seen = 0
-        self._pieces = 0
+        self._slices = 0
         self._counted = 0
         self._greatest = 0
         self.unusable = 0
@@ -164,18 +186,21 @@ class Survey:
         return self._greatest / self._counted if self._counted else 0.0
 
     def add(self, piece: memoryview) -> None:
-        """Look at the next piece."""
+        """Look at the next piece, in slices that a processor's cache holds."""
         import numpy  # noqa: PLC0415
 
-        codes = numpy.frombuffer(piece, self._view)
-        if self._code is None:
-            self._code = codes[0]
-        if self.constant:
-            self.constant = bool((codes == self._code).all())
-        if self._mask is not None:
-            self._look(numpy, codes)
-        self._seen += len(codes)
-        self._pieces += 1
+        every = numpy.frombuffer(piece, self._view)
+        step = _SLICE // every.itemsize
+        for at in range(0, len(every), step):
+            codes = every[at : at + step]
+            if self._code is None:
+                self._code = codes[0]
+            if self.constant:
+                self.constant = bool((codes == self._code).all())
+            if self._mask is not None:
+                self._look(numpy, codes)
+            self._seen += len(codes)
+            self._slices += 1
 
     def _look(self, numpy: Any, codes: Any) -> None:
         if self._scratch is None or len(self._scratch) < len(codes):
@@ -187,7 +212,7 @@ class Survey:
             if self.first is None:
                 self.first = self._seen + int(wrong.argmax())
             self.unusable += int(numpy.count_nonzero(wrong))
-        if self._pieces % self._every == 0:
+        if self._slices % self._every == 0:
             self._counted += len(codes)
             if greatest >= self._finite:
                 self._greatest += int(numpy.count_nonzero(magnitude == self._finite))
