@@ -13,6 +13,7 @@ from quark_format.formats import Format, detect, locate
 from quark_format.layouts import Conditions, Layouts, layouts, recognize
 from quark_format.modules import Module, abstract, group
 from quark_format.resolver import Refusal, Resolution, Resolver
+from quark_format.roles import is_float
 from quark_format.targets import Target
 
 _EXPERT = re.compile(r"(?P<experts>(?:.*\.)?experts)\.(?:\d+\.)?[^.]+")
@@ -101,7 +102,8 @@ class _Layout:
     def of(self, module: Module, answer: Resolution | Refusal) -> str | None:
         spec = stages(answer.layer.get(PARTS["weight"])) if isinstance(answer.layer, dict) else ()
         conditions = Conditions(self._writer, self._weight_format, self._mode, module.role.layout)
-        row = self._table.row("weight", spec, conditions) if spec else None
+        plain = module.weight is not None and is_float(module.weight.dtype)
+        row = self._table.row("weight", spec, conditions) if spec or plain else None
         if row is None:
             row = recognize(module.tensors, self._table, self._mode, self._weight_format)
         return None if row is None else row.id

@@ -74,7 +74,9 @@ def _kernels(one: Planned, platform: str | None) -> str:
 
 
 def _text(made: Plan, platform: str | None) -> None:
-    console = Console(soft_wrap=False)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_FILE_WIDTH)
     name = made.architecture or "no architecture"
     known = "" if made.known else ", which it does not list"
     console.print(f"{made.target.name}, {name}{known}, format {made.version}", markup=False, highlight=False)
@@ -174,5 +176,8 @@ def _json(made: Plan, platform: str | None) -> None:
     }
     typer.echo(json.dumps(answer, indent=2))
 
+
+_FILE_WIDTH = 200
+"""Columns of a table that goes to a file or another program."""
 
 _WRITERS = {Format.text: _text, Format.json: _json}
