@@ -20,8 +20,8 @@ from typing import Any
 from quark_format.regular import Expression, PatternError
 from quark_format.tables import table
 
-_CHUNK = 500
 _WILD = re.compile(r"[*?\[]")
+_WILDCARDS = re.compile(r"[*?]+")
 _NEVER = 1 << 62
 _SEPARATOR = "\0"
 
@@ -113,25 +113,31 @@ def _components(glob: str) -> set[str]:
 
 
 class _Alternation:
-    """Globs as one compiled expression, made at its first use."""
+    """Globs, of which a name is compared only with those whose longest literal part it holds."""
 
     def __init__(self) -> None:
         self.entries: list[_Entry] = []
-        self._compiled: list[tuple[re.Pattern[str], list[_Entry]]] = []
+        self._literals: list[str] = []
+        self._compiled: dict[int, re.Pattern[str]] = {}
 
     def search(self, name: str) -> int:
         """The first of the entries that captures `name`."""
-        if not self._compiled:
-            chunks = [self.entries[at : at + _CHUNK] for at in range(0, len(self.entries), _CHUNK)]
-            self._compiled = [
-                (re.compile("|".join(f"({fnmatch.translate(glob)})" for _, glob in chunk)), chunk)
-                for chunk in chunks
-            ]
-        for expression, chunk in self._compiled:
-            match = expression.match(name)
-            if match:
-                return chunk[(match.lastindex or 1) - 1][0]
+        if not self._literals:
+            self._literals = [literal(glob) for _, glob in self.entries]
+        for at, part in enumerate(self._literals):
+            if part in name:
+                expression = self._compiled.get(at)
+                if expression is None:
+                    expression = self._compiled[at] = re.compile(fnmatch.translate(self.entries[at][1]))
+                if expression.match(name):
+                    return self.entries[at][0]
         return _NEVER
+
+
+def literal(glob: str) -> str:
+    """The longest text that every name captured by `glob` holds."""
+    before, _, _ = glob.partition("[")
+    return max(_WILDCARDS.split(before), key=len)
 
 
 def _glob(entries: Sequence[_Entry], problems: dict[int, str]) -> _Search:

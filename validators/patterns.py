@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from quark_format.declarations import escape
 from quark_format.modules import Module, abstract
-from quark_format.names import Matcher, reader
+from quark_format.names import Matcher, literal, reader
 from quark_format.tables import table
 from quark_format.validators.findings import Finding, finding
 
@@ -110,6 +110,7 @@ class _Names:
         parents = {name[:at] for name in names for at, char in enumerate(name) if char == "."}
         self.all = [*names, *sorted(parents - set(names))]
         self._set = frozenset(self.all)
+        self._joined = "\n".join(self.all)
         self._abstract = {abstract(name): name for name in reversed(self.all)}
         self.leaves: dict[str, list[str]] = {}
         for name in names:
@@ -118,6 +119,8 @@ class _Names:
     def any_match(self, pattern: str, semantics: Semantics) -> bool:
         if pattern in self._set:
             return True
+        if "*" in pattern and not pattern.startswith("re:") and literal(pattern) not in self._joined:
+            return False
         matcher = Matcher([pattern], semantics)
         return any(matcher.matches(name) for name in self.all)
 
