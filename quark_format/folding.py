@@ -9,27 +9,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
+from operator import not_
 from typing import TYPE_CHECKING, Any
 
 from quark_format.checkpoint import Checkpoint
 from quark_format.regular import Expression, PatternError
-from quark_format.safetensors_header import Shard, Tensor
+from quark_format.safetensors_header import Columns, Shard, Tensor
 from quark_format.tables import table
 
 if TYPE_CHECKING:
     from quark_format.safetensors_header import Extent
 
 KEPT = 1
-"""How many experts of a layer stay."""
+"""How many experts of a layer stay: the first."""
 
 _LEAST = 8
 _MOST_EVALUATIONS = 20_000
 _WILD = re.compile(r"[*?\[]")
 _EXPRESSION = "re:"
-
-_Member = tuple[str, "Extent"]
-_Heads = Mapping[str, Sequence[str]]
-"""What the names of a layer's experts begin with, up to the number, and what follows on it."""
 
 
 def folded(checkpoint: Checkpoint) -> Checkpoint | None:
@@ -41,17 +39,13 @@ def folded(checkpoint: Checkpoint) -> Checkpoint | None:
         return None
     smaller, number = config
     for container in table("roles.json")["experts"]["containers"]:
-        marker = f".{container}."
-        members = _members(checkpoint, marker)
-        heads = _heads([name for name, _ in members], container)
-        if not heads or not (_in_order(members, heads, number) or _alike(members, heads, number)):
+        members = _Members(checkpoint.shards, container)
+        if not members.heads or not (_in_order(members, number) or _alike(members, number)):
             continue
-        if not _indifferent(checkpoint.config or {}, container, tuple(heads), number):
+        if not _indifferent(checkpoint.config or {}, container, tuple(members.heads), number):
             return None
-        kept = {f"{head}{at}{end}" for head, ends in heads.items() for at in range(KEPT) for end in ends}
-        shards = [_few(shard, marker, kept) for shard in checkpoint.shards]
         path, file = checkpoint.path, checkpoint.config_file
-        return Checkpoint(path, smaller, file, shards, unread=checkpoint.unread)
+        return Checkpoint(path, smaller, file, members.others_and_first(), unread=checkpoint.unread)
     return None
 
 
@@ -70,67 +64,81 @@ def _with_fewer(config: Mapping[str, Any]) -> tuple[dict[str, Any], int] | None:
     return fewer[0] | dict(zip(inner, fewer[1:], strict=True)), number
 
 
-def _heads(members: Sequence[str], container: str) -> dict[str, list[str]]:
-    marker = f".{container}.0."
-    heads: dict[str, list[str]] = {}
-    for name in members:
-        if marker in name:
-            head, _, rest = name.partition(marker)
-            heads.setdefault(f"{head}.{container}.", []).append(f".{rest}")
-    return heads
+class _Members:
+    """The tensors in containers of experts.
+
+    `heads` are what the names of each layer's experts begin with, up to the number, each with what follows on
+    the number in the names of its first expert.
+    """
+
+    def __init__(self, shards: Sequence[Shard], container: str) -> None:
+        self._shards = shards
+        self._inside: list[list[bool]] = []
+        self._first: list[list[int]] = []
+        self.names: list[str] = []
+        self.extents: list[Extent] = []
+        self.heads: dict[str, list[str]] = {}
+        inner, first = f".{container}.", f".{container}.0."
+        for shard in shards:
+            names, extents, _ = shard.columns or Columns((), (), ())
+            inside = [inner in name for name in names]
+            self._inside.append(inside)
+            self.names += compress(names, inside)
+            self.extents += compress(extents, inside)
+            self._first.append([at for at, name in enumerate(names) if first in name])
+            for at in self._first[-1]:
+                head, _, rest = names[at].partition(first)
+                self.heads.setdefault(f"{head}{inner}", []).append(f".{rest}")
+
+    def others_and_first(self) -> list[Shard]:
+        """The shards without the members that are not of a first expert."""
+        return [
+            _part(shard, sorted([*compress(range(len(inside)), map(not_, inside)), *first]))
+            for shard, inside, first in zip(self._shards, self._inside, self._first, strict=True)
+        ]
 
 
-def _members(checkpoint: Checkpoint, marker: str) -> list[_Member]:
-    return [
-        row
-        for shard in checkpoint.shards
-        if shard.columns is not None
-        for row in zip(shard.columns.names, shard.columns.extents, strict=True)
-        if marker in row[0]
-    ]
+def _part(shard: Shard, places: Sequence[int]) -> Shard:
+    names, extents, ends = shard.columns or Columns((), (), ())
+    tensors: dict[str, Tensor] = {}
+    for at in places:
+        dtype, shape, size = extents[at]
+        tensors[names[at]] = Tensor(names[at], dtype, shape, shard.file, ends[at] - (size or 0), ends[at])
+    return Shard(shard.file, tensors, shard.metadata, shard.size)
 
 
-def _in_order(members: Sequence[_Member], heads: _Heads, number: int) -> bool:
+def _in_order(members: _Members, number: int) -> bool:
     """Whether the members are, layer by layer, equal experts one behind the other, as is usual."""
-    names, extents = zip(*members, strict=True)
+    names, extents = members.names, members.extents
     numbers = {str(at) for at in range(number)}
     at = 0
-    for head, ends in heads.items():
-        first, size = len(head), len(ends)
-        last = len(ends[0])
+    for head, ends in members.heads.items():
+        first, last, size = len(head), len(ends[0]), len(ends)
         stop = at + number * size
         order = [name[first:-last] for name in names[at:stop:size]]
         if len(order) != number or set(order) != numbers:
             return False
-        if list(names[at:stop]) != [head + which + end for which in order for end in ends]:
+        if names[at:stop] != [head + which + end for which in order for end in ends]:
             return False
         if extents[at:stop] != extents[at : at + size] * number:
             return False
         at = stop
-    return at == len(names) and not any("\n" in head for head in heads)
+    return at == len(names) and not any("\n" in head for head in members.heads)
 
 
-def _alike(members: Sequence[_Member], heads: _Heads, number: int) -> bool:
-    """Whether the `members` of the containers are `number` experts that have the tensors of the first one."""
-    if len(members) != number * sum(map(len, heads.values())) or any("\n" in head for head in heads):
+def _alike(members: _Members, number: int) -> bool:
+    """Whether the members are `number` experts in each layer that have the tensors of the first one."""
+    wanted = number * sum(map(len, members.heads.values()))
+    if len(members.names) != wanted or any("\n" in head for head in members.heads):
         return False
-    extents = dict(members)
+    extents = dict(zip(members.names, members.extents, strict=True))
     numbers = [str(at) for at in range(number)]
-    for head, ends in heads.items():
+    for head, ends in members.heads.items():
         for end in ends:
             found = list(map(extents.get, [head + at + end for at in numbers]))
             if found.count(found[0]) != number:
                 return False
     return True
-
-
-def _few(shard: Shard, marker: str, kept: set[str]) -> Shard:
-    tensors: dict[str, Tensor] = {}
-    if shard.columns is not None:
-        stay = [row for row in zip(*shard.columns, strict=True) if marker not in row[0] or row[0] in kept]
-        for name, (dtype, shape, size), end in stay:
-            tensors[name] = Tensor(name, dtype, shape, shard.file, end - (size or 0), end)
-    return Shard(shard.file, tensors, shard.metadata, shard.size)
 
 
 def _indifferent(config: Mapping[str, Any], container: str, heads: Sequence[str], number: int) -> bool:
