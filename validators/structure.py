@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from quark_format.declarations import describe
 from quark_format.layouts import DIMS, Dim
@@ -201,11 +200,15 @@ def _pairs() -> Iterator[tuple[str, Dim, str, Dim]]:
 
 def _against_config(tree: Tree) -> Iterator[Finding]:
     """Sizes that config.json gives."""
+    by_leaf: dict[str, list[Any]] = defaultdict(list)
+    for row in table("roles.json")["sizes"]:
+        for leaf in {ending.rpartition(".")[2] for ending in row["modules"]}:
+            by_leaf[leaf].append(row)
     places = table("roles.json")["layers"]["containers"]
     found: dict[tuple[str, str, int, int], list[Module]] = {}
     for parent, children in tree.children.items():
         for leaf, module in children.items():
-            for row in table("roles.json")["sizes"]:
+            for row in by_leaf.get(leaf, ()):
                 if not _names(row["modules"], parent, leaf, places):
                     continue
                 key = next(
@@ -332,6 +335,7 @@ Layer = dict[str, "Tensor"]
 def _numbered(tree: Tree, containers: Sequence[str]) -> dict[str, dict[int, Layer]]:
     """For each container of layers, the tensors of each layer by their name within it, experts left out."""
     found: dict[str, dict[int, Layer]] = {}
+    own: dict[str, bool] = {}
     for name, tensor in tree.context.checkpoint.tensors.items():
         for container in containers:
             if not name.startswith(f"{container}."):
@@ -339,7 +343,9 @@ def _numbered(tree: Tree, containers: Sequence[str]) -> dict[str, dict[int, Laye
             number, _, rest = name[len(container) + 1 :].partition(".")
             if number.isdecimal() and rest:
                 layer = found.setdefault(container, {}).setdefault(int(number), {})
-                if not any(part.isdecimal() for part in rest.split(".")):
+                if rest not in own:
+                    own[rest] = not any(part.isdecimal() for part in rest.split("."))
+                if own[rest]:
                     layer[rest] = tensor
     return found
 
@@ -365,8 +371,11 @@ _PARAMETERS = (
 def _incomplete_layers(container: str, layers: Mapping[int, Layer]) -> Iterator[Finding]:
     names = {number: _basic(layer) for number, layer in layers.items()}
     optional = table("roles.json")["may_be_absent"]
+    distinct: dict[frozenset[str], int] = {}
     for number, own in names.items():
-        for other, theirs in names.items():
+        distinct.setdefault(own, number)
+    for number, own in names.items():
+        for theirs, other in distinct.items():
             extra = theirs - own
             if number == other or len(extra) != 1 or not own <= theirs:
                 continue
@@ -393,12 +402,12 @@ def _odd_shapes(tree: Tree, layers: Mapping[int, Layer]) -> Iterator[Finding]:
     Changing an inner size changes two modules at least, so one alone is a fault.
     """
     shapes = {
-        number: {name: tensor.shape for name, tensor in layer.items() if name in _basic(layer)}
+        number: {name: layer[name].shape for name in sorted(_basic(layer))}
         for number, layer in layers.items()
     }
-    groups: dict[str, list[int]] = {}
+    groups: dict[tuple[tuple[str, tuple[int, ...]], ...], list[int]] = {}
     for number, found in shapes.items():
-        groups.setdefault(json.dumps(sorted(found.items())), []).append(number)
+        groups.setdefault(tuple(found.items()), []).append(number)
     ordered = sorted(groups.values(), key=len, reverse=True)
     if not ordered:
         return
