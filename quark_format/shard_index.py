@@ -42,10 +42,6 @@ def weight_map(index: Any, file: str, problems: Problems) -> dict[str, str]:
         found = f"is {json_text.kind(mapped)} and not an object" if "weight_map" in index else "is not there"
         raise UnreadableError(f"its weight_map {found}")
     if set(map(type, mapped.values())) <= {str}:
-        files = {shard: shard for shard in set(mapped.values())}
-        if len(files) != len(set(map(id, mapped.values()))):
-            shard_of = map(files.__getitem__, mapped.values())
-            mapped = index["weight_map"] = dict(zip(mapped, shard_of, strict=True))
         return mapped
     for name, shard in mapped.items():
         if not isinstance(shard, str):
