@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fuzz_targets
 import pytest
-import targets
 
 HERE = Path(__file__).parent
 RUNS = 20_000
@@ -16,13 +16,13 @@ SEEDS = [(path.parent.name, path.name) for path in sorted((HERE / "seeds").glob(
 
 @pytest.mark.parametrize(("target", "seed"), SEEDS)
 def test_seed(target: str, seed: str) -> None:
-    targets.TARGETS[target]((HERE / "seeds" / target / seed).read_bytes())
+    fuzz_targets.TARGETS[target]((HERE / "seeds" / target / seed).read_bytes())
 
 
-@pytest.mark.parametrize("target", targets.TARGETS)
+@pytest.mark.parametrize("target", fuzz_targets.TARGETS)
 def test_short_run(target: str, tmp_path: Path) -> None:
     command = [
-        *(sys.executable, str(HERE / "run.py"), target),
+        *(sys.executable, str(HERE / "fuzz_reader.py"), target),
         *(f"-runs={RUNS}", "-max_len=2000", "-seed=1", f"-artifact_prefix={tmp_path}/"),
         *(f"-dict={HERE / 'json.dict'}", str(tmp_path), str(HERE / "seeds" / target)),
     ]

@@ -1,6 +1,6 @@
-"""Fuzz one reader with coverage as the guide: `python tests/fuzz/run.py TARGET [options of libFuzzer]`.
+"""Fuzz one reader with coverage as the guide: `python tests/fuzz/fuzz_reader.py TARGET [options of libFuzzer]`.
 
-For example `python tests/fuzz/run.py header -max_total_time=600 corpus tests/fuzz/seeds/header`; new inputs
+For example `python tests/fuzz/fuzz_reader.py header -max_total_time=600 corpus tests/fuzz/seeds/header`; new inputs
 go to the first folder.
 """
 
@@ -13,13 +13,13 @@ import atheris
 
 sys.path.insert(0, str(Path(__file__).parent))
 with atheris.instrument_imports(include=["quark_format"]):
-    import targets
+    import fuzz_targets
 
 
 def main() -> None:
     """Run the fuzzer on the target that the first argument names."""
     name, *options = sys.argv[1:]
-    atheris.Setup([sys.argv[0], *options], targets.TARGETS[name])
+    atheris.Setup([sys.argv[0], *options], fuzz_targets.TARGETS[name])
     atheris.Fuzz()
 
 
