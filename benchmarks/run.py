@@ -92,13 +92,12 @@ def headers(place: Path, rounds: int) -> None:
     samples = turns(names, large, rounds)
     table(f"In one process, {LARGE}:", samples, "validate")
     synthetic.make(million, 649, 1830)
-    names = ("validate", "huggingface_hub", "safe_open")
-    grown: dict[str, list[Sample]] = {name: [] for name in names}
+    grown: dict[str, list[Sample]] = {"validate": [], "huggingface_hub": [], "safe_open": []}
     again: list[Sample] = []
     for _ in range(rounds):
         again.append(in_process("validate", large))
-        for name in names:
-            grown[name].append(in_process(name, million))
+        for name, taken in grown.items():
+            taken.append(in_process(name, million))
     table(f"In one process, {MILLION}:", grown, "validate")
     growth = median(grown["validate"]) / median(again) / (1_007_945 / 90_122)
     print(f"\nTime per tensor at a million against that at 90,122, measured in turn: {growth:.2f} x")

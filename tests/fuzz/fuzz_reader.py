@@ -1,7 +1,6 @@
-"""Fuzz one reader with coverage as the guide: `python tests/fuzz/fuzz_reader.py TARGET [options of libFuzzer]`.
+"""Fuzz one reader with coverage as the guide.
 
-For example `python tests/fuzz/fuzz_reader.py header -max_total_time=600 corpus tests/fuzz/seeds/header`; new inputs
-go to the first folder.
+python tests/fuzz/fuzz_reader.py TARGET [options of libFuzzer] [NEW_INPUTS [SEEDS...]]
 """
 
 from __future__ import annotations
