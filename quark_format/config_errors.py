@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -14,6 +15,7 @@ from jsonschema.exceptions import ValidationError
 from quark_format.repeats import distinct
 from quark_format.tables import table
 
+_RULE_TITLE = re.compile(r"(R\d+): ")
 _SHOWN = 120
 
 
@@ -106,13 +108,19 @@ def _is_other_type(error: ValidationError) -> bool:
     return error.validator == "type" and not error.relative_path
 
 
+def rule_id(node: dict[str, Any]) -> str | None:
+    """The id that leads the title of a rule, such as R16; None for what is no rule."""
+    match = _RULE_TITLE.match(node.get("title", ""))
+    return match[1] if match else None
+
+
 def _rule(error: ValidationError, schema: Any) -> dict[str, Any] | None:
     """The rule whose conditions `error` failed, found along its path through the schema."""
     node: Any = schema
     rule = None
     for token in error.absolute_schema_path:
         node = _step(node, token, schema)
-        if isinstance(node, dict) and "x-rule" in node:
+        if isinstance(node, dict) and rule_id(node):
             rule = node
     return rule
 
@@ -135,7 +143,7 @@ def _structured(error: ValidationError, schema: Any) -> SchemaError:
     return SchemaError(
         pointer=_pointer(error.absolute_path),
         keyword=keyword,
-        rule=None if rule is None else rule["x-rule"],
+        rule=None if rule is None else rule_id(rule),
         message=message,
         expected=error.validator_value,
         actual=error.instance,

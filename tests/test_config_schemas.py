@@ -16,7 +16,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from quark_format.config_errors import schema_errors
+from quark_format.config_errors import rule_id, schema_errors
 from quark_format.tables import table
 
 ROOT = Path(__file__).parent.parent
@@ -68,9 +68,8 @@ def test_a_default_is_valid_and_a_key_that_may_not_be_null_has_one_or_is_require
 def test_every_rule_names_itself_and_its_source(file: str) -> None:
     for _, definition in definitions(file):
         for entry in definition.get("allOf", ()):
-            if "x-rule" in entry:
-                assert entry["$comment"].startswith(f"{entry['x-rule']}: amd-quark ")
-                assert entry["title"]
+            if rule := rule_id(entry):
+                assert entry["$comment"].startswith(f"{rule}: amd-quark ")
                 assert entry["description"]
 
 
@@ -78,10 +77,10 @@ def test_the_rules_of_each_version_are_those_that_its_quark_enforces() -> None:
     found = {
         version: sorted(
             {
-                entry["x-rule"]
+                rule
                 for _, definition in definitions(f"v{version}/config.schema.json")
                 for entry in definition.get("allOf", ())
-                if "x-rule" in entry
+                if (rule := rule_id(entry))
             },
             key=lambda rule: int(rule[1:]),
         )

@@ -32,7 +32,7 @@ from quark.torch.quantization.observer import (
 from quark.torch.quantization.tensor_quantize import FakeQuantizeBase
 from torch import nn
 
-from quark_format.config_errors import schema_errors
+from quark_format.config_errors import rule_id, schema_errors
 from quark_format.tables import table
 
 SPECS = 3000
@@ -246,7 +246,7 @@ def observer_names(observers: Any) -> set[str]:
 
 def test_the_observer_sets_are_those_of_quark() -> None:
     rules = table("v0.13/config.schema.json")["$defs"]["TensorSpec"]["allOf"]
-    then = {rule["x-rule"]: rule["then"]["properties"].get("observer_cls", {}) for rule in rules}
+    then = {rule_id(rule): rule["then"]["properties"].get("observer_cls", {}) for rule in rules}
     assert set(then["R9"]["enum"]) == observer_names(PER_TENSOR_OBSERVERS)
     assert set(then["R10"]["enum"]) == observer_names(PER_CHANNEL_OBSERVERS)
     assert set(then["R11"]["enum"]) == observer_names(PER_GROUP_OBSERVERS)

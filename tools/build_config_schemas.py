@@ -153,11 +153,10 @@ class Projection:
         return [self.value(item)]
 
     def rule(self, rule: dict[str, Any]) -> dict[str, Any]:
-        """One entry of `allOf`, with the rule's id in `x-rule`."""
+        """One entry of `allOf`, its title led by the rule's id."""
         result = {
             "$comment": f"{rule['id']}: {'; '.join(rule['sources'])}",
-            "x-rule": rule["id"],
-            "title": rule["title"],
+            "title": f"{rule['id']}: {rule['title']}",
             "description": rule["description"],
         }
         if "roles" not in rule:
