@@ -21,6 +21,10 @@ from quark_format.targets import target as find_target
 WRITER = "quark"
 
 
+class UnknownKindError(ValueError):
+    """A kind of layer that a target does not have; the text lists those it has."""
+
+
 @dataclass(frozen=True, slots=True)
 class Requirement:
     """A `dimension` of the module's weight on one partition must be a multiple of `multiple_of`."""
@@ -216,9 +220,12 @@ class Resolver:
         Heads and embeddings, which the target does not look up, are named as in the checkpoint.
 
         Raises:
-            KeyError: the target has no such kind.
+            UnknownKindError: the target has no such kind.
         """
-        declared = self.target.schemes.kinds[kind]
+        declared = self.target.schemes.kinds.get(kind)
+        if declared is None:
+            known = ", ".join(self.target.schemes.kinds)
+            raise UnknownKindError(f"{self.target.name} knows no kind {kind!r}; it has {known}")
         if self.problem is not None:
             return Refusal(module, kind, None, None, "config", self.problem)
         exclusion, layers = self._names(declared.names)
@@ -347,7 +354,7 @@ def resolve(
     """What a target does with one module; for many modules keep a `Resolver`.
 
     Raises:
-        KeyError: the target has no such kind.
+        UnknownKindError: the target has no such kind.
         TypeError: `config` is no config.
         UnknownTargetError: the target is not declared.
     """

@@ -74,7 +74,8 @@ class Export:
     @property
     def real(self) -> bool:
         """Whether weights are stored as codes, as far as the block says."""
-        return self.block.get("export", {}).get("weight_format", "real_quantized") == "real_quantized"
+        stored: str = self.block.get("export", {}).get("weight_format", "real_quantized")
+        return stored == "real_quantized"
 
     @cached_property
     def modules(self) -> dict[str, Own]:

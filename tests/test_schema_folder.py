@@ -36,6 +36,13 @@ def test_a_file_is_valid_by_the_schema_it_names(name: str) -> None:
     ).validate(value)
 
 
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith("schema.json")])
+def test_an_id_tells_the_place_of_the_schema(name: str) -> None:
+    """One base for all, and below it the path in this folder."""
+    value = json.loads((SCHEMA / name).read_text(encoding="utf-8"))
+    assert value["$id"] == f"https://quark-format.github.io/schema/{name}"
+
+
 def header(export: dict[str, Any]) -> dict[str, Any]:
     """The safetensors header of an export's shards, as JSON."""
     return {

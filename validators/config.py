@@ -10,6 +10,7 @@ from quark_format.config_errors import SchemaError, schema_errors
 from quark_format.declarations import stages
 from quark_format.tables import table
 from quark_format.validators.findings import Finding, finding
+from quark_format.validators.shown import short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 _CODES = {"type": "QF210", "required": "QF212"}
 _UNKNOWN_KEYS = ("additionalProperties", "unevaluatedProperties")
 _REQUIRED = "required"
-_SHOWN = 80
 
 
 def check(context: Context) -> Iterator[Finding]:
@@ -51,7 +51,7 @@ def _error(context: Context, error: SchemaError) -> Finding:
     return finding(
         code,
         **place,
-        actual=_short(error.actual),
+        actual=short(error.actual),
         expected=_expected(error),
         version=context.version,
         advice="Copy the value from the export.",
@@ -61,8 +61,8 @@ def _error(context: Context, error: SchemaError) -> Finding:
 def _expected(error: SchemaError) -> str:
     expected = error.expected
     if isinstance(expected, list):
-        return ", ".join(value if error.keyword == "type" else _short(value) for value in expected)
-    return str(expected) if error.keyword == "type" else _short(expected)
+        return ", ".join(value if error.keyword == "type" else short(value) for value in expected)
+    return str(expected) if error.keyword == "type" else short(expected)
 
 
 def _strict(context: Context, errors: Sequence[SchemaError]) -> Iterator[Finding]:
@@ -114,7 +114,7 @@ def _pack_method(context: Context) -> Iterator[Finding]:
                     file=context.checkpoint.config_file,
                     pointer=context.at("/export/pack_method"),
                     module=entry.first.name,
-                    actual=_short(context.export.get("pack_method"))
+                    actual=short(context.export.get("pack_method"))
                     if "pack_method" in context.export
                     else "absent",
                     dtype=stage.get("dtype"),
@@ -133,8 +133,3 @@ def _weight_format(context: Context) -> Iterator[Finding]:
 def _has_spec(context: Context) -> bool:
     layers = [context.quark.get("global_quant_config"), *context.declarations.layers.values()]
     return any(stages(layer.get("weight")) for layer in layers if isinstance(layer, Mapping))
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

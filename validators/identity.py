@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from quark_format.formats import detect, locate
 from quark_format.modules import group
 from quark_format.tables import table
 from quark_format.validators.findings import Finding, finding
+from quark_format.validators.shown import short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,7 @@ def check(checkpoint: Checkpoint, used: str | None) -> Iterator[Finding]:
             "QF210",
             file=checkpoint.config_file,
             pointer=pointer,
-            actual=_short(block),
+            actual=short(block),
             expected="an object",
             advice="Copy the quantization_config of the export.",
         )
@@ -47,7 +47,7 @@ def check(checkpoint: Checkpoint, used: str | None) -> Iterator[Finding]:
             "QF202",
             file=checkpoint.config_file,
             pointer=f"{pointer}/quant_method",
-            actual=_short(block.get("quant_method")),
+            actual=short(block.get("quant_method")),
             expected=", ".join(f'"{mode["quant_method"]}"' for mode in table("catalog.json")["modes"]),
         )
     else:
@@ -84,9 +84,9 @@ def _conflicts(checkpoint: Checkpoint, located: list[tuple[str, Any]]) -> Iterat
 
 def _difference(block: Any, other: Any) -> str:
     if not (isinstance(block, Mapping) and isinstance(other, Mapping)):
-        return f"{_short(block)} and {_short(other)}"
+        return f"{short(block)} and {short(other)}"
     key = next(key for key in [*block, *other] if block.get(key) != other.get(key))
-    return f"{key} is {_short(block.get(key))} and {_short(other.get(key))}"
+    return f"{key} is {short(block.get(key))} and {short(other.get(key))}"
 
 
 def _second_configs(checkpoint: Checkpoint) -> Iterator[Finding]:
@@ -115,12 +115,12 @@ def _version(checkpoint: Checkpoint, pointer: str, verdict: Format, used: str | 
     if verdict.declared is None:
         yield finding("QF207", **place, candidates=_range(verdict.candidates), used=used)
     elif not verdict.known:
-        yield finding("QF205", **place, actual=_short(verdict.declared), used=used)
+        yield finding("QF205", **place, actual=short(verdict.declared), used=used)
     elif verdict.contradicted:
         yield finding(
             "QF206",
             **place,
-            actual=_short(verdict.declared),
+            actual=short(verdict.declared),
             evidence="; ".join(verdict.evidence),
             used=used,
         )
@@ -128,11 +128,3 @@ def _version(checkpoint: Checkpoint, pointer: str, verdict: Format, used: str | 
 
 def _range(versions: tuple[str, ...]) -> str:
     return versions[0] if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-
-
-_SHOWN = 80

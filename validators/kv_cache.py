@@ -98,13 +98,13 @@ def _projection(context: Context, entry: Judged) -> Iterator[Finding]:
     names = table("roles.json")["kv_projections"]
     leaf = module.name.rpartition(".")[2]
     outputs = [
-        tensor for suffix, tensor in module.tensors.items() if context.layouts.parts[suffix] == "output"
+        tensor for suffix, tensor in module.tensors.items() if context.layouts.parts.get(suffix) == "output"
     ]
     place: dict[str, Any] = {"module": module.name, "count": len(entry.members)}
     if entry.kv and leaf in names["fused"] and outputs:
         yield finding("QF503", file=outputs[0].file, tensor=outputs[0].name, **place)
     for deviation in entry.fit.deviations:
-        if context.layouts.parts[deviation.suffix] != "output":
+        if context.layouts.parts.get(deviation.suffix) != "output":
             continue
         tensor = module.tensors.get(deviation.suffix)
         name = f"{module.name}.{deviation.suffix}"
@@ -189,7 +189,7 @@ def _stray(context: Context, parents: set[str], needed: list[str]) -> Iterator[F
     found: dict[str, list[Module]] = {}
     for module in context.modules.by_name.values():
         for suffix, tensor in module.tensors.items():
-            if context.layouts.parts[suffix] != "attention" or suffix in softmax:
+            if context.layouts.parts.get(suffix) != "attention" or suffix in softmax:
                 continue
             if tensor.shape not in _SCALARS:
                 yield finding(

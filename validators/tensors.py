@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from quark_format.declarations import describe
-from quark_format.layouts import ANY, Conditions, layouts, recognize
+from quark_format.layouts import ANY, Conditions, fit, layouts, recognize
 from quark_format.layouts import describe as describe_tensor
 from quark_format.tables import table
 from quark_format.validators.agreement import disagreement
@@ -15,7 +15,8 @@ from quark_format.validators.findings import Finding, finding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from quark_format.layouts import Deviation
+    from quark_format.layouts import Deviation, Layouts
+    from quark_format.safetensors_header import Tensor
     from quark_format.validators.context import Context
     from quark_format.validators.judgement import Judged
 
@@ -39,7 +40,7 @@ def _weightless(context: Context, entry: Judged) -> Iterator[Finding]:
     if not context.complete or module.foreign:
         return
     for suffix, tensor in module.tensors.items():
-        if context.layouts.parts[suffix] in _NEEDS_WEIGHT:
+        if context.layouts.parts.get(suffix) in _NEEDS_WEIGHT:
             yield finding(
                 "QF307",
                 file=tensor.file,
@@ -83,7 +84,7 @@ def _against_rows(context: Context, entry: Judged) -> Iterator[Finding]:
         yield elsewhere
         return
     for deviation in entry.fit.deviations:
-        if not entry.kv or context.layouts.parts[deviation.suffix] != "output":
+        if not entry.kv or context.layouts.parts.get(deviation.suffix) != "output":
             yield _deviation(context, entry, deviation)
 
 
@@ -98,6 +99,7 @@ def _elsewhere(context: Context, entry: Judged) -> Finding | None:
         found = recognize(entry.first.tensors, other, context.mode, context.weight_format)
         if (
             found is not None
+            and not fit([(found, entry.specs["weight"])], _of_weight(entry, other), other).deviations
             and found.id not in {known.id for known in context.layouts.rows}
             and found.takes(entry.specs["weight"])
             and context.writer in found.writers
@@ -111,6 +113,10 @@ def _elsewhere(context: Context, entry: Judged) -> Finding | None:
                 version=context.version,
             )
     return None
+
+
+def _of_weight(entry: Judged, other: Layouts) -> dict[str, Tensor]:
+    return {suffix: one for suffix, one in entry.first.tensors.items() if other.parts.get(suffix) == "weight"}
 
 
 _CODES = {"missing": "QF301", "extra": "QF302", "dtype": "QF303", "shape": "QF304", "indivisible": "QF412"}
