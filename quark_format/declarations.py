@@ -66,7 +66,8 @@ class Declarations:
     def __init__(self, block: Mapping[str, Any], version: str) -> None:
         """Index `block` with the name semantics of Quark `version` and of the newest vLLM known."""
         exclude = block.get("exclude")
-        self.exclude: list[str] = [entry for entry in exclude or () if isinstance(entry, str)]
+        listed = exclude if isinstance(exclude, list) else []
+        self.exclude: list[str] = [entry for entry in listed if isinstance(entry, str)]
         self.layers = _layers(block.get("layer_quant_config"))
         self.kv_cache = _layers(block.get("kv_cache_quant_config"))
         self._types = _layers(block.get("layer_type_quant_config"))

@@ -45,7 +45,8 @@ class Module:
     def role(self) -> Role:
         """The module's role by its name and its weight's rank (2 where no weight is stored)."""
         weight = self.weight
-        return role_of(abstract(self.name), 2 if weight is None else len(weight.shape))
+        rank = 2 if weight is None else len(weight.shape)
+        return role_of(abstract(self.name), rank, scaled=bool(self.scales))
 
     @property
     def scales(self) -> list[str]:
@@ -75,13 +76,14 @@ def group(tensors: Mapping[str, Tensor], layout: Mapping[str, Any]) -> Modules:
     A tensor whose suffix is another convention's goes to `Module.foreign`; one of no known suffix is loose.
     """
     known = frozenset(suffix for part in layout["suffixes"].values() for suffix in part)
-    foreign = _foreign(layout)
+    foreign = frozenset(entry["suffix"] for entry in layout["foreign_suffixes"])
+    ends = {ending.rpartition(".")[2] for ending in foreign if "." in ending}
     bare = tuple(table("roles.json")["bare_weights"])
     modules: dict[str, Module] = {}
     loose: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         head, _, suffix = name.rpartition(".")
-        if suffix in known:
+        if suffix in known and not (suffix in ends and _foreign_suffix(name, foreign)[1]):
             _module(modules, head).tensors[suffix] = tensor
         elif name.endswith(bare):
             _module(modules, name).tensors[""] = tensor
@@ -99,10 +101,6 @@ def _module(modules: dict[str, Module], name: str) -> Module:
     if module is None:
         module = modules[name] = Module(name)
     return module
-
-
-def _foreign(layout: Mapping[str, Any]) -> frozenset[str]:
-    return frozenset(entry["suffix"] for entry in layout["foreign_suffixes"])
 
 
 def _foreign_suffix(name: str, foreign: frozenset[str]) -> tuple[str, str | None]:

@@ -20,6 +20,7 @@ class Role:
     declared_by: frozenset[str]
     quantizable: bool
     may_be_parameter: bool
+    unless_scaled: bool
 
     @property
     def layout(self) -> str:
@@ -38,6 +39,7 @@ def _roles() -> tuple[Role, ...]:
             declared_by=frozenset(row["declared_by"]),
             quantizable=row["quantizable"],
             may_be_parameter=row.get("may_be_parameter", False),
+            unless_scaled=row.get("unless_scaled", False),
         )
         for row in table("roles.json")["roles"]
     )
@@ -48,9 +50,25 @@ def _alternation(globs: tuple[str, ...]) -> re.Pattern[str]:
 
 
 @lru_cache(maxsize=4096)
-def role_of(module: str, rank: int) -> Role:
-    """The role of `module`, a name whose layer and expert numbers are abstracted, with a weight of `rank`."""
-    return next((role for role in _roles() if rank in role.ranks and role.names.match(module)), _roles()[-1])
+def role_of(module: str, rank: int, *, scaled: bool = False) -> Role:
+    """The role of `module`, a name whose layer and expert numbers are abstracted, with a weight of `rank`.
+
+    A weight with a scale (`scaled`) whose rank no scaled role has is taken for a matrix of a wrong rank.
+    """
+    for one in (rank, _MATRIX):
+        for role in _roles():
+            if one in role.ranks and role.names.match(module) and not (scaled and role.unless_scaled):
+                return role
+    return _roles()[-1]
+
+
+_MATRIX = 2
+
+
+@cache
+def is_packed(dtype: str) -> bool:
+    """Whether only quantized tensors have the safetensors `dtype`."""
+    return dtype in table("roles.json")["packed_dtypes"]
 
 
 @cache

@@ -428,7 +428,7 @@ def quantize_excluded(export: Export) -> Iterator[Mutant]:
         yield Mutant(export.changed(f"{module}.weight", "F8_E4M3"), f"{module}.weight")
 
 
-@kind("QF402", "QF404")
+@kind("QF402", "QF403", "QF404")
 def add_scale_to_excluded(export: Export) -> Iterator[Mutant]:
     """A float weight that the config leaves alone has a scale."""
     for module in export.pick(is_matrix, salt=1):

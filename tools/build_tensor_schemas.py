@@ -92,11 +92,15 @@ def project(source: Json, version: str) -> Json:
             "tensors": [{"optional": False, **tensor} for tensor in rotation["tensors"]],
         },
         "kv_cache": [
-            {key: entry[key] for key in ("modes", "holder", "suffixes", "source")}
+            {key: entry[key] for key in ("modes", "holder", "suffixes", "dtypes", "source")}
             for entry in source["kv_cache"]
             if holds(entry, version)
         ],
-        "softmax": [entry["suffix"] for entry in source["softmax"] if holds(entry, version)],
+        "softmax": [
+            {key: entry[key] for key in ("suffix", "dtypes")}
+            for entry in source["softmax"]
+            if holds(entry, version)
+        ],
     }
 
 
@@ -122,10 +126,10 @@ def header_schema(layout: Json) -> Json:
     for entry in layout["kv_cache"]:
         for suffix in entry["suffixes"]:
             dtypes, ranks = seen.setdefault(suffix, (set(), set()))
-            dtypes.update({"BF16", "F16", "F32"})
+            dtypes.update(entry["dtypes"])
             ranks.update({0, 1})
-    for suffix in layout["softmax"]:
-        seen[suffix] = ({"BF16", "F16", "F32"}, {0, 1})
+    for entry in layout["softmax"]:
+        seen[entry["suffix"]] = (set(entry["dtypes"]), {0, 1})
     if layout["rotation"]["algorithms"]:
         for tensor in layout["rotation"]["tensors"]:
             seen[tensor["suffix"]] = (set(tensor["dtypes"]), {tensor["rank"]})

@@ -37,7 +37,7 @@ def disagreement(entry: Judged) -> str | None:
     if entry.first.weight is None or (entry.quantized and entry.expects_float):
         return None
     code = _DISAGREEMENTS.get((_config_says(entry), entry.stores_codes, entry.has_scales))
-    if not entry.role.quantizable and not entry.stores_codes:
+    if not entry.role.quantizable:
         return None
     if entry.quantized and not entry.stores_codes and not entry.has_scales and _excusable(entry):
         return None
@@ -57,7 +57,7 @@ def _excusable(entry: Judged) -> bool:
 
 def check(context: Context) -> Iterator[Finding]:
     """Yield contradictions of config, dtype and scale, and quantized embeddings and output layers."""
-    for entry in context.judged:
+    for entry in context.sound:
         code = disagreement(entry)
         if code is not None:
             yield _contradiction(context, entry, code)

@@ -27,7 +27,9 @@ def check(context: Context) -> Iterator[Finding]:
     block = dict(context.block)
     for error in schema_errors(block, context.version, mode=context.mode):
         yield _error(context, error)
-    yield from _strict(context, list(schema_errors(block, context.version, strict=True, mode=context.mode)))
+    refused = {error.pointer for error in schema_errors(block, context.version, mode=context.mode)}
+    strict = list(schema_errors(block, context.version, strict=True, mode=context.mode))
+    yield from _strict(context, [error for error in strict if error.pointer not in refused])
     yield from _pack_method(context)
     yield from _weight_format(context)
 
@@ -78,6 +80,14 @@ def _strict(context: Context, errors: Sequence[SchemaError]) -> Iterator[Finding
                     version=context.version,
                     advice="Correct its spelling, or remove it.",
                 )
+        elif error.keyword != _REQUIRED and error.rule is None:
+            yield finding(
+                "QF216",
+                **_place(context, error),
+                actual=short(error.actual),
+                expected=_expected(error),
+                version=context.version,
+            )
     lacking = [error for error in errors if error.keyword == _REQUIRED]
     if lacking:
         yield finding(

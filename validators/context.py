@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from quark_format.config_errors import schema_errors
 from quark_format.declarations import Declarations, as_quark
 from quark_format.layouts import Conditions, Layouts, layouts
 from quark_format.modules import Modules, classes, group
@@ -18,6 +19,24 @@ if TYPE_CHECKING:
     from quark_format.formats import Format
 
 _REAL = "real_quantized"
+_ATTENTION = "attention"
+_FALLBACK = "/global_quant_config"
+
+
+def counterpart(foreign: Mapping[str, Any], *, on_attention: bool) -> str | None:
+    """Quark's suffix for a foreign one, None where Quark has no such tensor.
+
+    A KV scale's depends on whether KV scales hang on the attention module.
+    """
+    name: str | None = foreign.get("on_attention" if on_attention else "expected") or foreign.get("expected")
+    return name
+
+
+def _concerns(broken: set[str], pointer: str) -> bool:
+    """Whether an error at one of the `broken` pointers makes the layer config at `pointer` unusable."""
+    own = pointer or _FALLBACK
+    missing = not own.removeprefix(_FALLBACK) and "" in broken
+    return missing or any(one == own or one.startswith(f"{own}/") for one in broken)
 
 
 @dataclass
@@ -124,6 +143,27 @@ class Context:
     def judged(self) -> list[Judged]:
         """Every class of modules with its spec, its rows and what deviates."""
         return self._judge(self.writer)
+
+    @cached_property
+    def sound(self) -> list[Judged]:
+        """The classes of modules whose part of the config is valid, so that its tensors can be held to it."""
+        broken = {error.pointer for error in schema_errors(dict(self.block), self.version, mode=self.mode)}
+        if not broken:
+            return self.judged
+        if self.mode in table("modes.json")["modes"] or any(one.startswith("/exclude") for one in broken):
+            return []
+        return [entry for entry in self.judged if not _concerns(broken, entry.declared.pointer)]
+
+    @cached_property
+    def expected_elsewhere(self) -> frozenset[str]:
+        """Names of Quark's whose tensor is in the file under another convention's name."""
+        known = {row["suffix"]: row for row in self.layouts.raw["foreign_suffixes"]}
+        on_attention = self.kv_holder == _ATTENTION
+        return frozenset(
+            f"{module.name}.{counterpart(known[suffix], on_attention=on_attention)}"
+            for module in self.modules.by_name.values()
+            for suffix in module.foreign
+        )
 
     def at(self, pointer: str) -> str:
         """The pointer into config.json of a place in the block."""

@@ -90,10 +90,8 @@ class Judge:
             for modules in found.values()
             for declared, members in _by_declaration(modules, self.declarations)
         ]
-        anchors = _anchors(judged)
-        return [
-            _anchored(entry, anchors, self.layouts) if entry.fit.deviations else entry for entry in judged
-        ]
+        anchors, exact = _anchors(judged), _anchors(judged, by_weight=True)
+        return [_anchored(entry, anchors, exact, self.layouts) for entry in judged]
 
     def _one(self, members: tuple[Module, ...], declared: Declared) -> Judged:
         module = members[0]
@@ -138,19 +136,42 @@ def is_kv(name: str, declared: Declared, declarations: Declarations) -> bool:
     return is_projection and bool(stages(declared.layer.get(PARTS["output"])))
 
 
-def _anchors(judged: Sequence[Judged]) -> dict[str, Sizes]:
-    """The sizes that most modules without deviations of each abstract name have, where they are exact."""
-    counts: dict[str, Counter[tuple[tuple[int, int], ...]]] = defaultdict(Counter)
+_Name = tuple[str, tuple[int, ...] | None]
+
+
+def _name(entry: Judged, *, by_weight: bool) -> _Name:
+    weight = entry.first.weight
+    return abstract(entry.first.name), weight.shape if by_weight and weight else None
+
+
+def _anchors(judged: Sequence[Judged], *, by_weight: bool = False) -> dict[_Name, Sizes]:
+    """The sizes that most modules without deviations of each abstract name have.
+
+    With `by_weight` only modules whose stored weights have one shape are held together. Of sizes that as many
+    modules have, the greater are taken: those that padding leaves nothing of.
+    """
+    counts: dict[_Name, Counter[tuple[tuple[int, int], ...]]] = defaultdict(Counter)
     for entry in judged:
         if not entry.fit.deviations and entry.fit.sizes:
             sizes = tuple(entry.fit.sizes[dim] for dim in DIMS)
-            counts[abstract(entry.first.name)][sizes] += len(entry.members)
-    return {name: dict(zip(DIMS, found.most_common(1)[0][0], strict=True)) for name, found in counts.items()}
+            counts[_name(entry, by_weight=by_weight)][sizes] += len(entry.members)
+    usual = {name: max((times, sizes) for sizes, times in found.items())[1] for name, found in counts.items()}
+    return {name: dict(zip(DIMS, sizes, strict=True)) for name, sizes in usual.items()}
 
 
-def _anchored(entry: Judged, anchors: Mapping[str, Sizes], layouts: Layouts) -> Judged:
-    anchor = anchors.get(abstract(entry.first.name))
-    claims: list[Claim] = [(row, entry.specs[part]) for part, row in entry.rows.items() if row is not None]
-    if anchor is None or not any(deviation.kind == "shape" for deviation in entry.fit.deviations):
+def _anchored(
+    entry: Judged, anchors: Mapping[_Name, Sizes], exact: Mapping[_Name, Sizes], layouts: Layouts
+) -> Judged:
+    """`entry` laid out again with the sizes known from elsewhere, where its own shapes disagree with them."""
+    misshapen = any(deviation.kind == "shape" for deviation in entry.fit.deviations)
+    anchor = (anchors if misshapen else exact).get(_name(entry, by_weight=not misshapen))
+    if anchor is None or not (misshapen or _disjoint(anchor, entry.fit.sizes)):
         return entry
+    claims: list[Claim] = [(row, entry.specs[part]) for part, row in entry.rows.items() if row is not None]
     return replace(entry, fit=fit(claims, entry.first.tensors, layouts, anchor))
+
+
+def _disjoint(anchor: Sizes, sizes: Sizes) -> bool:
+    return any(
+        sizes[dim][0] > anchor[dim][1] or sizes[dim][1] < anchor[dim][0] for dim in sizes if dim in anchor
+    )

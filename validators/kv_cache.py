@@ -28,7 +28,7 @@ def check(context: Context) -> Iterator[Finding]:
     yield from _settings(context)
     if not context.checkpoint.tensors:
         return
-    for entry in context.judged:
+    for entry in context.sound:
         yield from _projection(context, entry)
     yield from _on_attention(context)
     yield from _softmax(context)
@@ -62,15 +62,26 @@ def _settings(context: Context) -> Iterator[Finding]:
             other=context.at("/kv_cache_quant_config"),
             expected=", ".join(declared or layers),
         )
-    for key in declared.keys() & layers.keys():
-        if _output(declared[key]) != _output(layers[key]):
+    uncovered = [key for key in declared if not any(_covers(pattern, key) for pattern in group)]
+    if uncovered and context.complete and context.writer == context.reference_writer:
+        yield finding(
+            "QF504",
+            file=file,
+            pointer=pointer,
+            actual=", ".join(group) or "empty",
+            other=context.at("/kv_cache_quant_config"),
+            expected=", ".join(declared),
+        )
+    for key in declared.keys() & context.declarations.layers.keys():
+        given = _output(context.declarations.layers[key])
+        if _output(declared[key]) != given:
             yield finding(
                 "QF504",
                 file=file,
                 pointer=context.at(f"/kv_cache_quant_config/{escape(key)}/output_tensors"),
                 actual=describe(_output(declared[key])),
                 other=context.at(f"/layer_quant_config/{escape(key)}/output_tensors"),
-                expected=describe(_output(layers[key])),
+                expected=describe(given),
             )
     for key, layer in declared.items():
         spec = _output(layer)
@@ -109,6 +120,8 @@ def _projection(context: Context, entry: Judged) -> Iterator[Finding]:
         tensor = module.tensors.get(deviation.suffix)
         name = f"{module.name}.{deviation.suffix}"
         file = tensor.file if tensor else None
+        if name in context.expected_elsewhere:
+            continue
         if entry.kv and deviation.kind == "missing" and context.complete:
             yield finding(
                 "QF501",
@@ -185,7 +198,8 @@ def _kv_parents(context: Context) -> set[str]:
 
 
 def _stray(context: Context, parents: set[str], needed: list[str]) -> Iterator[Finding]:
-    softmax = context.layouts.raw["softmax"]
+    softmax = [row["suffix"] for row in context.layouts.raw["softmax"]]
+    allowed = {suffix: row["dtypes"] for row in context.layouts.raw["kv_cache"] for suffix in row["suffixes"]}
     found: dict[str, list[Module]] = {}
     for module in context.modules.by_name.values():
         for suffix, tensor in module.tensors.items():
@@ -198,6 +212,16 @@ def _stray(context: Context, parents: set[str], needed: list[str]) -> Iterator[F
                     tensor=tensor.name,
                     module=module.name,
                     actual=describe_tensor(tensor),
+                )
+            if tensor.dtype not in allowed.get(suffix, [tensor.dtype]):
+                yield finding(
+                    "QF303",
+                    file=tensor.file,
+                    tensor=tensor.name,
+                    module=module.name,
+                    actual=tensor.dtype,
+                    spec="a KV cache scale",
+                    expected=" or ".join(allowed[suffix]),
                 )
             if suffix not in needed or module.name not in parents:
                 found.setdefault(suffix, []).append(module)
@@ -214,7 +238,7 @@ def _stray(context: Context, parents: set[str], needed: list[str]) -> Iterator[F
 
 
 def _softmax(context: Context) -> Iterator[Finding]:
-    suffixes = context.layouts.raw["softmax"]
+    suffixes = [row["suffix"] for row in context.layouts.raw["softmax"]]
     declared = stages(context.quark.get("softmax_quant_spec"))
     static = any(stage.get("is_dynamic") is False for stage in declared)
     modules = context.modules.by_name

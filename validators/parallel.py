@@ -23,7 +23,7 @@ def check(context: Context) -> Iterator[Finding]:
     ranks = context.tensor_parallel_size
     if ranks == 1:
         return
-    for entry in context.judged:
+    for entry in context.sound:
         for dim, divisor, number in _divisors(entry):
             low, high = entry.fit.sizes.get(dim, (0, 1))
             if low == high and not _splits(low, ranks, number):

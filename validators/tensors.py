@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 from quark_format.declarations import describe
 from quark_format.layouts import ANY, Conditions, fit, layouts, recognize
 from quark_format.layouts import describe as describe_tensor
+from quark_format.modules import abstract
+from quark_format.roles import is_packed
 from quark_format.tables import table
 from quark_format.validators.agreement import disagreement
+from quark_format.validators.context import counterpart
 from quark_format.validators.findings import Finding, finding
 
 if TYPE_CHECKING:
@@ -29,8 +32,10 @@ def check(context: Context) -> Iterator[Finding]:
         yield from _foreign(context, entry)
         if entry.first.weight is None:
             yield from _weightless(context, entry)
-        elif entry.stored_as_declared and disagreement(entry) is None:
+    for entry in context.sound:
+        if entry.first.weight is not None and entry.stored_as_declared and disagreement(entry) is None:
             yield from _against_rows(context, entry)
+    yield from _loose(context)
     yield from _file2file(context)
     yield from _rotation(context)
 
@@ -54,14 +59,36 @@ def _weightless(context: Context, entry: Judged) -> Iterator[Finding]:
 def _foreign(context: Context, entry: Judged) -> Iterator[Finding]:
     known = {row["suffix"]: row for row in context.layouts.raw["foreign_suffixes"]}
     for suffix, tensor in entry.first.foreign.items():
+        place: dict[str, Any] = {
+            "file": tensor.file,
+            "tensor": tensor.name,
+            "module": entry.first.name,
+            "count": len(entry.members),
+        }
+        row = known[suffix]
+        expected = counterpart(row, on_attention=context.kv_holder == "attention")
+        if expected is None:
+            told = f"; it is one of {row['convention']}"
+            yield finding("QF312", **place, dtype=describe_tensor(tensor), convention=told)
+        else:
+            full = f"{entry.first.name}.{expected}"
+            yield finding("QF308", **place, convention=row["convention"], expected=full)
+
+
+def _loose(context: Context) -> Iterator[Finding]:
+    """Tensors of a dtype that only codes have, under names that are none of the format's."""
+    found: dict[tuple[str, str], list[Tensor]] = {}
+    for tensor in context.modules.loose.values():
+        if is_packed(tensor.dtype):
+            found.setdefault((abstract(tensor.name), tensor.dtype), []).append(tensor)
+    for tensors in found.values():
         yield finding(
-            "QF308",
-            file=tensor.file,
-            tensor=tensor.name,
-            module=entry.first.name,
-            count=len(entry.members),
-            convention=known[suffix]["convention"],
-            expected=f"{entry.first.name}.{known[suffix]['expected']}",
+            "QF312",
+            file=tensors[0].file,
+            tensor=tensors[0].name,
+            count=len(tensors),
+            dtype=describe_tensor(tensors[0]),
+            convention="",
         )
 
 
@@ -79,13 +106,35 @@ def _against_rows(context: Context, entry: Judged) -> Iterator[Finding]:
                 version=context.version,
             )
             return
-    elsewhere = _elsewhere(context, entry)
+    elsewhere = _other_mode(context, entry) or _elsewhere(context, entry)
     if elsewhere is not None:
         yield elsewhere
         return
     for deviation in entry.fit.deviations:
-        if not entry.kv or context.layouts.parts.get(deviation.suffix) != "output":
+        if entry.kv and context.layouts.parts.get(deviation.suffix) == "output":
+            continue
+        name = f"{entry.first.name}.{deviation.suffix}"
+        absent = deviation.kind == "missing"
+        if not absent or (context.complete and name not in context.expected_elsewhere):
             yield _deviation(context, entry, deviation)
+
+
+def _other_mode(context: Context, entry: Judged) -> Finding | None:
+    """The names of another mode of the exporter that the tensors have."""
+    if not any(deviation.kind == "extra" for deviation in entry.fit.deviations):
+        return None
+    for mode in table("catalog.json")["modes"]:
+        found = recognize(entry.first.tensors, context.layouts, mode["name"], context.weight_format)
+        if found is not None and context.mode not in found.modes:
+            return finding(
+                "QF319",
+                module=entry.first.name,
+                count=len(entry.members),
+                other=mode["quant_method"],
+                row=found.title,
+                mode=context.mode,
+            )
+    return None
 
 
 def _elsewhere(context: Context, entry: Judged) -> Finding | None:
