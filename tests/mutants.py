@@ -118,7 +118,9 @@ class Export:
             if wanted(own) and (not leaves or module.rpartition(".")[2] in leaves):
                 groups.setdefault(abstract(module), []).append(module)
         names = sorted(groups)
-        chosen = [names[(self.seed + salt + step * 3) % len(names)] for step in range(PLACES)] if names else []
+        chosen = (
+            [names[(self.seed + salt + step * 3) % len(names)] for step in range(PLACES)] if names else []
+        )
         return list(dict.fromkeys(groups[name][-(at % 2)] for at, name in enumerate(chosen)))
 
     def quantized(self, *suffixes: str, salt: int = 0) -> list[str]:
@@ -147,7 +149,9 @@ class Export:
     def changed(self, name: str, dtype: str | None = None, shape: Sequence[int] | None = None) -> Export:
         """The export with one tensor of another dtype or shape, or with one more."""
         was = self.tensors.get(name, ("", ()))
-        return self.having({**self.tensors, name: (dtype or was[0], was[1] if shape is None else tuple(shape))})
+        return self.having(
+            {**self.tensors, name: (dtype or was[0], was[1] if shape is None else tuple(shape))}
+        )
 
     def having(self, tensors: Mapping[str, Stored]) -> Export:
         """The export with other tensors."""
@@ -250,6 +254,7 @@ def caught(mutant: Mutant, kind: Kind, found: Sequence[Finding]) -> bool:
     return any(
         one.code in codes
         and RANKS[one.severity] >= RANKS[kind.severity]
-        and mutant.mentions in " ".join(filter(None, (one.tensor, one.module, one.pointer, one.file, one.message)))
+        and mutant.mentions
+        in " ".join(filter(None, (one.tensor, one.module, one.pointer, one.file, one.message)))
         for one in found
     )

@@ -6,15 +6,9 @@ docstring says what it does, its decorator which codes are right and how severe 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
-from mutants import EMBEDDING, FLOATS, HEAD, SHARDS, Export, Json, Kind, Mutant, Own
-
-from quark_format.tables import table
+from mutants import EMBEDDING, FLOATS, HEAD, Export, Kind, Mutant, Own
 
 Maker = Callable[[Export], Iterator[Mutant]]
 Shape = tuple[int, ...]
@@ -177,7 +171,11 @@ def drop_expert(export: Export) -> Iterator[Mutant]:
 @kind("QF407")
 def drop_expert_everywhere(export: Export) -> Iterator[Mutant]:
     """The last expert is missing from every layer."""
-    numbers = {module.partition(".experts.")[2].partition(".")[0] for module in export.modules if ".experts." in module}
+    numbers = {
+        module.partition(".experts.")[2].partition(".")[0]
+        for module in export.modules
+        if ".experts." in module
+    }
     if numbers:
         last = max(numbers, key=int)
         gone = [name for name in export.tensors if f".experts.{last}." in name]
@@ -386,7 +384,9 @@ def store_layer_unquantized(export: Export) -> Iterator[Mutant]:
     """The modules of the last layer are stored as before quantization, as exports leave draft layers."""
     inside = [m for m in export.codes if f".{export.config['num_hidden_layers'] - 1}." in m]
     if inside and all(module in export.sizes for module in inside):
-        gone = {f"{m}.{s}" for m in inside for s in export.modules[m] if s.startswith(("weight_", "input_", "q"))}
+        gone = {
+            f"{m}.{s}" for m in inside for s in export.modules[m] if s.startswith(("weight_", "input_", "q"))
+        }
         floats = {f"{module}.weight": ("BF16", export.sizes[module]) for module in inside}
         yield Mutant(export.having({**export.tensors, **floats}).without(*gone), inside[0].rpartition(".")[0])
 
@@ -421,18 +421,18 @@ def quantize_norm(export: Export) -> Iterator[Mutant]:
         yield Mutant(export.changed(f"{module}.weight", "I8"), f"{module}.weight")
 
 
-@kind("QF402", "QF404", "QF303")
+@kind("QF301", "QF402", "QF404", "QF303")
 def quantize_excluded(export: Export) -> Iterator[Mutant]:
     """A module that the config leaves alone is stored as FP8 codes."""
     for module in export.pick(is_matrix):
-        yield Mutant(export.changed(f"{module}.weight", "F8_E4M3"), f"{module}.weight")
+        yield Mutant(export.changed(f"{module}.weight", "F8_E4M3"), module)
 
 
-@kind("QF402", "QF403", "QF404")
+@kind("QF302", "QF402", "QF403", "QF404")
 def add_scale_to_excluded(export: Export) -> Iterator[Mutant]:
     """A float weight that the config leaves alone has a scale."""
     for module in export.pick(is_matrix, salt=1):
-        yield Mutant(export.changed(f"{module}.weight_scale", "F32", ()), f"{module}.weight_scale")
+        yield Mutant(export.changed(f"{module}.weight_scale", "F32", ()), module)
 
 
 @kind("QF303")
@@ -459,14 +459,14 @@ def added(suffix: str, dtype: str, *codes: str) -> None:
 
 
 added("input_scale", "F32", "QF302")
-added("weight_zero_point", "I8", "QF302", "QF313")
+added("weight_zero_point", "I8", "QF302", "QF313", "QF319")
 added("weight_scale_2", "F32", "QF302")
-added("input_zero_point", "I8", "QF302", "QF313")
+added("input_zero_point", "I8", "QF302", "QF313", "QF319")
 
 
 # --- tensors of another shape ----------------------------------------------------------------------------------
 
-SHAPE_CODES = ("QF304", "QF305", "QF306", "QF316", "QF412", "QF416")
+SHAPE_CODES = ("QF304", "QF305", "QF306", "QF310", "QF316", "QF412", "QF416")
 
 
 def reshaped(name: str, suffix: str, does: str, change: Callable[..., Shape]) -> None:
@@ -537,7 +537,9 @@ def transpose_excluded(export: Export) -> Iterator[Mutant]:
     for module in export.pick(is_matrix, leaves=LINEARS):
         shape = export.modules[module]["weight"][1]
         if shape[0] != shape[1]:
-            yield Mutant(export.changed(f"{module}.weight", shape=shape[::-1]), module.partition(".experts.")[0])
+            yield Mutant(
+                export.changed(f"{module}.weight", shape=shape[::-1]), module.partition(".experts.")[0]
+            )
 
 
 @kind("QF304")
@@ -561,5 +563,3 @@ def cut_rotation(export: Export) -> Iterator[Mutant]:
     for module in export.pick(lambda own: "input_rotation" in own):
         size = export.modules[module]["input_rotation"][1][0]
         yield Mutant(export.changed(f"{module}.input_rotation", shape=[size, size // 2]), module)
-
-

@@ -201,9 +201,7 @@ def _last_norm(tree: Tree, container: str) -> Iterator[Finding]:
     """The norm behind the last layer."""
     rows = table("roles.json")["layers"]
     parent = container.rpartition(".")[0]
-    if any(tree.context.text.get(key) in values for key, values in rows["final_norm_unless"].items()):
-        return
-    if tree.is_draft or container not in rows["with_norm"]:
+    if tree.gives(rows["final_norm_unless"]) or tree.is_draft or container not in rows["with_norm"]:
         return
     prefix = f"{parent}." if parent else ""
     modules = tree.context.modules.by_name
@@ -213,8 +211,8 @@ def _last_norm(tree: Tree, container: str) -> Iterator[Finding]:
     if not any(_is_norm(name) for name in beside if "." not in name):
         yield finding(
             "QF413",
-            tensor=f"{prefix}{rows['final_norms'][0]}.weight",
-            module=f"{prefix}{rows['final_norms'][0]}",
+            tensor=f"{prefix}{rows['with_norm'][container]}.weight",
+            module=f"{prefix}{rows['with_norm'][container]}",
             sibling=f"`{container}`",
             verb="is there and needs a norm behind it",
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from quark_format.layouts import Dim, Interval
 from quark_format.tables import table
 from quark_format.validators.findings import Finding, finding
+from quark_format.validators.tree import within_layer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -136,16 +137,6 @@ def _is_one_of(endings: Sequence[str], parent: str, leaf: str) -> bool:
             head, _, number = parent.rpartition(".")
             if rest == leaf and number.isdecimal() and head.rpartition(".")[2] == _EXPERTS:
                 return True
-        elif place == _LAYER and _within_layer(f"{parent}.{leaf}") == rest:
+        elif place == _LAYER and within_layer(f"{parent}.{leaf}") == rest:
             return True
     return False
-
-
-def _within_layer(name: str) -> str | None:
-    """The name of a module within the layer of the language model that it is in, None if it is in none."""
-    for container in table("roles.json")["layers"]["containers"]:
-        if name.startswith(f"{container}."):
-            number, _, rest = name[len(container) + 1 :].partition(".")
-            if number.isdecimal():
-                return rest
-    return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from quark_format.tables import table
 from quark_format.validators import experts, layers, sizes
 from quark_format.validators.findings import Finding, finding
-from quark_format.validators.tree import Tree, declaration
+from quark_format.validators.tree import Tree, declaration, within_layer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +50,10 @@ def _ends(tree: Tree) -> Iterator[Finding]:
     tied = tree.context.text.get(row["key"])
     modules = tree.context.modules.by_name
     heads = [modules[name] for name in modules if name.rpartition(".")[2] in row["head"]]
-    embedded = any(entry.role.role == _EMBEDDING for entry in tree.entries.values())
+    embedded = any(
+        entry.role.role == _EMBEDDING and not any(fnmatchcase(name, glob) for glob in row["not_tokens"])
+        for name, entry in tree.entries.items()
+    )
     needs_head = any(fnmatchcase(name, glob) for name in tree.architectures for glob in row["needs_head"])
     if tied is True and heads:
         tensor = next(iter({**heads[0].tensors, **heads[0].foreign}.values()))
@@ -60,10 +63,9 @@ def _ends(tree: Tree) -> Iterator[Finding]:
     if tied is False and not heads and embedded:
         head = row["head"][0]
         yield finding("QF410", tensor=f"{head}.weight", module=head, pointer=f"/{row['key']}")
-    if heads and not embedded:
-        yield finding(
-            "QF413", tensor=_EMBEDDING_WEIGHT, sibling=f"`{heads[0].name}.weight`", verb="is in the file"
-        )
+    if (heads or tied is True) and not embedded:
+        user = f"`{heads[0].name}.weight`" if heads else f"/{row['key']}"
+        yield finding("QF413", tensor=_EMBEDDING_WEIGHT, sibling=user, verb="needs it")
 
 
 _EMBEDDING = "embedding"
@@ -75,9 +77,12 @@ def _companions(tree: Tree) -> Iterator[Finding]:
     found: dict[tuple[str, str], list[str]] = {}
     known = tree.context.modules.by_name
     rows = [row for row in table("roles.json")["companions"] if not tree.says(row.get("unless", []))]
+    rows = [row for row in rows if "when" not in row or tree.gives(row["when"])]
     for parent, children in tree.children.items():
         for row in rows:
-            if row["has"] in children and not any(f"{parent}.{name}" in known for name in row["needs"]):
+            if row["has"] not in children or any(f"{parent}.{name}" in known for name in row["needs"]):
+                continue
+            if "when" not in row or within_layer(parent):
                 found.setdefault((row["has"], row["needs"][0]), []).append(parent)
     for (has, needs), parents in found.items():
         yield finding(

@@ -13,6 +13,8 @@ from quark_format.layouts import ANY, DIMS, Dim, Interval
 from quark_format.tables import table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from quark_format.modules import Module
     from quark_format.validators.context import Context
     from quark_format.validators.judgement import Judged
@@ -63,6 +65,10 @@ class Tree:
         """Whether config.json sets one of `keys`."""
         return any(self.context.text.get(key) for key in keys)
 
+    def gives(self, values: Mapping[str, Sequence[Any]]) -> bool:
+        """Whether config.json gives one of the `values` for one of their keys."""
+        return any(self.context.text.get(key) in wanted for key, wanted in values.items())
+
     def deviates(self, module: str) -> bool:
         """Whether the tensors of `module` already contradict its own layout."""
         entry = self.entries.get(module)
@@ -80,11 +86,9 @@ class Tree:
         if entry.fit.deviations or weight is None:
             return {}
         known = {dim: pair for dim, pair in entry.fit.sizes.items() if pair != ANY}
-        if known or entry.stores_codes:
+        if entry.stores_codes or len(weight.shape) > _MATRIX:
             return known
-        if len(weight.shape) > _MATRIX:
-            return {}
-        return {dim: (size, size) for dim, size in zip(DIMS, weight.shape, strict=False)}
+        return known | {dim: (size, size) for dim, size in zip(DIMS, weight.shape, strict=False)}
 
     def exact(self, module: Module) -> dict[Dim, int]:
         """The sizes of `module` that are certain."""
@@ -101,3 +105,13 @@ def said(values: list[Any], most: int = 4) -> str:
     """The first few of `values` in words."""
     more = f" and {len(values) - most:,} more" if len(values) > most else ""
     return ", ".join(str(value) for value in values[:most]) + more
+
+
+def within_layer(name: str) -> str | None:
+    """The name of a module within the layer of the language model that it is in, None if it is in none."""
+    for container in table("roles.json")["layers"]["containers"]:
+        if name.startswith(f"{container}."):
+            number, _, rest = name[len(container) + 1 :].partition(".")
+            if number.isdecimal():
+                return rest
+    return None

@@ -2,15 +2,15 @@
 #   filename:  target.schema.json
 
 from __future__ import annotations
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+
 from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 from typing_extensions import TypeAliasType
 
 
 class Predicate1(RootModel[list[str | int | bool | None]]):
-    root: Annotated[
-        list[str | int | bool | None], Field(min_length=1, title="Predicate")
-    ]
+    root: Annotated[list[str | int | bool | None], Field(min_length=1, title="Predicate")]
     """
     What one field may be. A list is short for `in`.
     """
@@ -20,9 +20,7 @@ class Condition(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
     )
-    in_: Annotated[
-        list[str | int | bool | None] | None, Field(alias="in", min_length=1)
-    ] = None
+    in_: Annotated[list[str | int | bool | None] | None, Field(alias="in", min_length=1)] = None
     """
     One of these values, of the same JSON type.
     """
@@ -91,9 +89,7 @@ class Requirement(BaseModel):
     """
 
 
-SpecsAdditionalProperty = TypeAliasType(
-    "SpecsAdditionalProperty", Annotated[list[str], Field(min_length=1)]
-)
+SpecsAdditionalProperty = TypeAliasType("SpecsAdditionalProperty", Annotated[list[str], Field(min_length=1)])
 
 
 class StageField(BaseModel):
@@ -325,9 +321,7 @@ class Spec(BaseModel):
     """
     What the target does with this spec other than the config says.
     """
-    forms: Annotated[
-        list[Literal["null", "object", "list", "other"]] | None, Field(min_length=1)
-    ] = None
+    forms: Annotated[list[Literal["null", "object", "list", "other"]] | None, Field(min_length=1)] = None
     """
     The JSON forms that the target reads here; without it any.
     """
@@ -347,9 +341,7 @@ class Row(BaseModel):
     """
     For each position the names of the specs it may have; a position that is not named is as the kind says.
     """
-    pack_method: Annotated[Predicate1 | Condition | None, Field(title="Predicate")] = (
-        None
-    )
+    pack_method: Annotated[Predicate1 | Condition | None, Field(title="Predicate")] = None
     """
     What one field may be. A list is short for `in`.
     """
@@ -468,9 +460,7 @@ class Deviations(BaseModel):
     names: list[NameDeviation]
 
 
-class Targets(
-    RootModel[Target | Schemes | Kernels | Architectures | Deviations | Presets]
-):
+class Targets(RootModel[Target | Schemes | Kernels | Architectures | Deviations | Presets]):
     root: Annotated[
         Target | Schemes | Kernels | Architectures | Deviations | Presets,
         Field(title="Targets"),

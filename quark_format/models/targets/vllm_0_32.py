@@ -2,8 +2,10 @@
 #   filename:  config.schema.json
 
 from __future__ import annotations
-from pydantic import BaseModel, Field
+
 from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
 
 
 class VllmExport(BaseModel):

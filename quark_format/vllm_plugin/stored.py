@@ -1,0 +1,120 @@
+"""Parameters that keep the tensors of a checkpoint as they are stored, one for each part of a fused layer.
+
+A fused layer (`qkv_proj`, `gate_up_proj`) joins modules of the checkpoint along their output channels. Their
+scales, packed words and padding do not join, so each part keeps its own tensor until it is dequantized.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from quark_format.layouts import DIMS, Dim, Entry
+
+QKV = {"q": 0, "k": 1, "v": 2}
+"""vLLM's names of the parts of an attention input projection."""
+
+Sizes = dict[Dim, int]
+
+
+class StoredShapeError(ValueError):
+    """A tensor of the checkpoint that does not split over the ranks; the text names both sizes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One stored axis: the dimension of the weight it runs along, its length on this rank and as a whole."""
+
+    dim: Dim
+    here: int
+    whole: int
+
+
+def axes(entry: Entry, here: Sizes, whole: Sizes, numbers: dict[str, int]) -> tuple[Axis, ...] | None:
+    """The stored axes of `entry` for a part of these sizes; None where the layout leaves its shape open."""
+    if not isinstance(entry.shape, tuple):
+        return None if entry.shape is None else ()
+    return tuple(
+        Axis(term.of, *(term.elements((size[term.of],) * 2, numbers) or 0 for size in (here, whole)))
+        for term in entry.shape
+    )
+
+
+class StoredTensor(torch.nn.Parameter):
+    """The tensors of one suffix of a layer, one for each of its parts, set when they are loaded.
+
+    It is an empty parameter to torch and loads with vLLM's weight loaders' arguments.
+    """
+
+    def __new__(cls, *_: Any, **__: Any) -> StoredTensor:
+        """An empty parameter without a gradient."""
+        return super().__new__(cls, torch.empty(0), requires_grad=False)
+
+    def __init__(
+        self, name: str, parts: Sequence[tuple[Axis, ...] | None], rank: int, ranks: int, device: torch.device
+    ) -> None:
+        """Expect one tensor for each of `parts`; this is `rank` of `ranks`."""
+        super().__init__()
+        self.name = name
+        self.axes = tuple(parts)
+        self.parts: list[torch.Tensor | None] = [None] * len(self.axes)
+        self.rank, self.ranks = rank, ranks
+        self.target = device
+
+    @property
+    def weight_loader(self) -> Callable[..., None]:
+        """What vLLM's models call with the parameter, the tensor and the part."""
+        return _load
+
+    def load(self, loaded: torch.Tensor, part: str | int | tuple[int, ...] | None) -> None:
+        """Take `loaded` for one part, or, already joined in the checkpoint, for several or all of them.
+
+        Raises:
+            StoredShapeError: its size is no multiple of this rank's.
+        """
+        places = _places(part, len(self.parts))
+        for place, own in zip(places, self._split(loaded, places), strict=True):
+            self.parts[place] = self._narrowed(own, self.axes[place]).to(self.target, copy=True)
+
+    def _split(self, loaded: torch.Tensor, places: Sequence[int]) -> Sequence[torch.Tensor]:
+        known = [self.axes[place] for place in places]
+        if len(places) == 1 or loaded.dim() == 0:
+            return [loaded] * len(places)
+        for at in range(loaded.dim()):
+            if all(axis is not None and at < len(axis) and axis[at].dim == DIMS[0] for axis in known):
+                return loaded.split([axis[at].whole for axis in known if axis is not None], at)
+        return [loaded] * len(places)
+
+    def _narrowed(self, loaded: torch.Tensor, expected: tuple[Axis, ...] | None) -> torch.Tensor:
+        if not expected:
+            return loaded.reshape(()) if loaded.numel() == 1 else loaded
+        for at, axis in enumerate(expected):
+            stored = loaded.shape[at]
+            if stored == axis.here:
+                continue
+            pieces, rest = divmod(stored, axis.here) if axis.here else (0, 1)
+            if rest or not pieces:
+                raise StoredShapeError(
+                    f"{self.name}: axis {at} of {list(loaded.shape)} does not split into pieces of {axis.here}"
+                )
+            loaded = loaded.narrow(at, self.rank * pieces // self.ranks * axis.here, axis.here)
+        return loaded
+
+
+def _places(part: str | int | tuple[int, ...] | None, count: int) -> Sequence[int]:
+    if part is None:
+        return range(count)
+    if isinstance(part, str):
+        return (QKV[part],)
+    return part if isinstance(part, tuple) else (part,)
+
+
+def _load(
+    param: StoredTensor,
+    loaded_weight: torch.Tensor,
+    loaded_shard_id: str | int | tuple[int, ...] | None = None,
+) -> None:
+    param.load(loaded_weight, loaded_shard_id)
