@@ -35,7 +35,7 @@ _OPEN = 1 << 40
 
 @dataclass(frozen=True)
 class Export:
-    """An export in memory: its config, its tensors by name in file order, the file of each, each file's metadata."""
+    """An export in memory: config, tensors by name in file order, the file of each, metadata of each file."""
 
     name: str
     config: Json
@@ -174,7 +174,7 @@ class Export:
         files = {name: SHARDS[at >= half] for at, name in enumerate(names)}
         total = sum(exports.nbytes(dtype, list(shape)) for dtype, shape in self.tensors.values())
         index = {"metadata": {"total_size": total}, "weight_map": files}
-        return replace(self, files=files, metadata=dict.fromkeys(SHARDS, {"format": "pt"}), index=index)
+        return replace(self, files=files, metadata={file: {"format": "pt"} for file in SHARDS}, index=index)
 
     def checkpoint(self) -> Checkpoint:
         """What reading the export from disk gives."""
@@ -202,7 +202,7 @@ class Export:
 
 @dataclass(frozen=True)
 class Mutant:
-    """A faulty export, and a text that a finding must mention: the tensor, the module or the pointer at fault.
+    """A faulty export, and a text that a finding must mention: the tensor, module or pointer at fault.
 
     `spoil` damages the checkpoint after it was written; `codes` replace those of the kind.
     """
@@ -238,7 +238,7 @@ def _detect(block: Json) -> formats.Format:
 
 
 def judge(checkpoint: Checkpoint, *, tensors_only: bool = False) -> list[Finding]:
-    """What the validator finds; with `tensors_only`, the checks that look at the config alone are left out."""
+    """What the validator finds; with `tensors_only`, without the checks that look at the config alone."""
     checks = validate._CHECKS[1:] if tensors_only else validate._CHECKS
     with (
         patch.object(validate, "_CHECKS", checks),

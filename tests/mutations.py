@@ -61,7 +61,7 @@ def is_scalar(shape: Shape) -> bool:
     return shape in ((), (1,))
 
 
-# --- tensors dropped -------------------------------------------------------------------------------------------
+# --- tensors dropped --------------------------------------------------------------------------------------
 
 
 @kind("QF307", "QF413")
@@ -229,7 +229,7 @@ def drop_rotation(export: Export) -> Iterator[Mutant]:
         yield Mutant(export.without(f"{module}.input_rotation"), module)
 
 
-# --- tensors renamed -------------------------------------------------------------------------------------------
+# --- tensors renamed --------------------------------------------------------------------------------------
 
 
 def foreign(suffix: str, other: str) -> Maker:
@@ -307,7 +307,7 @@ def rename_prefix_of_all(export: Export) -> Iterator[Mutant]:
         yield Mutant(export.renamed("model", "model.language_model"), "/exclude")
 
 
-# --- tensors of another dtype ----------------------------------------------------------------------------------
+# --- tensors of another dtype -----------------------------------------------------------------------------
 
 
 def retyped(suffix: str, dtype: str) -> Maker:
@@ -442,7 +442,7 @@ def quantize_bias(export: Export) -> Iterator[Mutant]:
         yield Mutant(export.changed(f"{module}.bias", "I32"), f"{module}.bias")
 
 
-# --- tensors too many ------------------------------------------------------------------------------------------
+# --- tensors too many -------------------------------------------------------------------------------------
 
 
 def added(suffix: str, dtype: str, *codes: str) -> None:
@@ -464,13 +464,13 @@ added("weight_scale_2", "F32", "QF302")
 added("input_zero_point", "I8", "QF302", "QF313", "QF319")
 
 
-# --- tensors of another shape ----------------------------------------------------------------------------------
+# --- tensors of another shape -----------------------------------------------------------------------------
 
 SHAPE_CODES = ("QF304", "QF305", "QF306", "QF310", "QF316", "QF412", "QF416")
 
 
 def reshaped(name: str, suffix: str, does: str, change: Callable[..., Shape]) -> None:
-    """Enter the kind of a tensor whose shape is changed by a function of its axes; the axes say which ranks."""
+    """Enter the kind of a tensor whose shape a function of its axes changes; the axes say which ranks."""
 
     def reshape(export: Export) -> Iterator[Mutant]:
         for module in export.quantized(suffix, salt=len(name)):
@@ -495,7 +495,7 @@ for _suffix in ("weight", "weight_scale", "weight_zero_point"):
 for _suffix in ("weight_scale", "weight_zero_point", "weight_scale_2", "weight_zero_point_2", "input_scale"):
     reshaped("stand_up", _suffix, "A {} per channel is [N, 1].", lambda a: (a, 1))
     reshaped("shorten", _suffix, "A {} per channel lacks one.", lambda a: (a - 1,))
-    reshaped("collapse", _suffix, "A {} per channel is one number.", lambda a: (1,))
+    reshaped("collapse", _suffix, "A {} per channel is one number.", lambda _: (1,))
 
 
 def unscalar(name: str, suffix: str, shape: Shape) -> None:

@@ -2,8 +2,8 @@
 
 `--check` writes nothing and exits 1 when the file on disk differs from what vLLM has.
 
-A linear family is a list in `vllm.model_executor.kernels.linear`. An experts family is what its oracle tries: its
-priority list under each platform, without the classes that ask for another platform, and with the pairs of
+A linear family is a list in `vllm.model_executor.kernels.linear`. An experts family is what its oracle tries:
+its priority list under each platform, without the classes that ask for another platform, with the pairs of
 quantization keys that a class takes on a device that has everything.
 """
 
@@ -61,6 +61,7 @@ class Device:
         self.platform = platform
 
     def __getattr__(self, name: str) -> Callable[..., bool]:
+        """What vLLM's platform answers to the question `name`, true for this platform alone."""
         own = {f"is_{self.platform}"} | ({"is_cuda_alike"} if self.platform in {"cuda", "rocm"} else set())
         other = {f"is_{one}" for one in PLATFORMS} | {"is_cuda_alike"}
         plain = {"is_device_capability", "is_device_capability_family"}
@@ -135,7 +136,8 @@ def serves(kernel: Any, pair: list[str | None], platform: str) -> bool:
 def asked(key: str | None) -> Any:
     """The quantization key object that the oracle is asked with.
 
-    QuarkW8A8Int8MoEMethod turns asymmetric int8 input keys into symmetric ones first (quark_moe.py:1021-1026).
+    QuarkW8A8Int8MoEMethod first turns asymmetric int8 input keys into symmetric ones
+    (quark_moe.py:1021-1026).
     """
     module = importlib.import_module("vllm.model_executor.layers.quantization.utils.quant_utils")
     if key is None:
@@ -175,7 +177,7 @@ def mxfp4(key: str | None) -> Callable[[Any], list[Any]]:
 
 
 def nvfp4(module: Any) -> list[Any]:
-    """The backends that select_nvfp4_moe_backend tries, read from its source since it keeps them to itself."""
+    """The backends that select_nvfp4_moe_backend tries, from its source since it keeps them to itself."""
     source = inspect.getsource(module.select_nvfp4_moe_backend)
     listed = source[source.index("AVAILABLE_BACKENDS = [") :].split("]", 1)[0]
     return [module.NvFp4MoeBackend[name] for name in re.findall(r"NvFp4MoeBackend\.(\w+)", listed)]
@@ -209,13 +211,13 @@ def kernels() -> dict[str, Any]:
         },
         "kv_cache": {
             "source": f"{quark}.quark:QuarkKVCacheMethod",
-            "platforms": dict.fromkeys(PLATFORMS, ["QuarkKVCacheMethod"]),
+            "platforms": {platform: ["QuarkKVCacheMethod"] for platform in PLATFORMS},
         },
         "moe_fp8": experts("moe_fp8", "fp8", lambda m: m._get_priority_backends(_Config, None, None)),
         "moe_int8": experts("moe_int8", "int8", lambda m: m._get_priority_backends(_Config)),
         "moe_int8_static": {
             "source": "vllm.model_executor.layers.fused_moe:fused_experts",
-            "platforms": dict.fromkeys(("cuda", "rocm", "xpu"), ["fused_experts"]),
+            "platforms": {platform: ["fused_experts"] for platform in ("cuda", "rocm", "xpu")},
         },
         "moe_int4": experts("moe_int4", "int_wna16", lambda m: m._get_priority_backends()),
         "moe_mxfp4": experts("moe_mxfp4", "mxfp4", mxfp4(None), with_pairs=False),

@@ -15,6 +15,11 @@ ROOT = Path(__file__).resolve().parent.parent
 TARGETS = ROOT / "schema" / "targets"
 MODELS = ROOT / "quark_format" / "models" / "targets"
 
+HEADER = """\
+# ruff: noqa
+\"\"\"Generated from schema/{source} by tools/build_target_models.py. Do not edit.\"\"\"
+"""
+
 OPTIONS = [
     "--input-file-type=jsonschema",
     "--output-model-type=pydantic_v2.BaseModel",
@@ -40,8 +45,8 @@ def sources() -> dict[Path, Path]:
     return found
 
 
-def generate(schema: Path) -> str:
-    """The source text of the models of `schema`.
+def generate(schema: Path, module: Path) -> str:
+    """The source text of `module`, the models of `schema`.
 
     Raises:
         subprocess.CalledProcessError: the generator refuses the schema.
@@ -49,8 +54,13 @@ def generate(schema: Path) -> str:
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "model.py"
         command = [sys.executable, "-m", "datamodel_code_generator", "--input", str(schema)]
-        subprocess.run([*command, "--output", str(output), *OPTIONS], check=True)
-        return output.read_text(encoding="utf-8")
+        header = HEADER.format(source=schema.relative_to(ROOT / "schema").as_posix())
+        subprocess.run(
+            [*command, "--output", str(output), "--custom-file-header", header, *OPTIONS], check=True
+        )
+        style = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(module), "-"]
+        text = output.read_bytes()
+        return subprocess.run(style, input=text, check=True, capture_output=True).stdout.decode()
 
 
 def main() -> int:
@@ -60,7 +70,7 @@ def main() -> int:
     check = parser.parse_args().check
     stale = 0
     for module, schema in sources().items():
-        text = generate(schema)
+        text = generate(schema, module)
         if not module.exists() or module.read_text(encoding="utf-8") != text:
             stale += 1
             sys.stdout.write(f"{module.relative_to(ROOT)} {'differs' if check else 'written'}\n")
