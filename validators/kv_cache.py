@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from quark_format.validators.judgement import Judged
 
 _SCALARS = ((), (1,))
+_KV_KEY = "kv_cache_quant_config"
 
 
 def check(context: Context) -> Iterator[Finding]:
@@ -59,7 +60,7 @@ def _settings(context: Context) -> Iterator[Finding]:
             file=file,
             pointer=pointer,
             actual=", ".join(group),
-            other=context.at("/kv_cache_quant_config"),
+            other=context.at(f"/{_KV_KEY}"),
             expected=", ".join(declared or layers),
         )
     uncovered = [key for key in declared if not any(_covers(pattern, key) for pattern in group)]
@@ -69,7 +70,7 @@ def _settings(context: Context) -> Iterator[Finding]:
             file=file,
             pointer=pointer,
             actual=", ".join(group) or "empty",
-            other=context.at("/kv_cache_quant_config"),
+            other=context.at(f"/{_KV_KEY}"),
             expected=", ".join(declared),
         )
     for key in declared.keys() & context.declarations.layers.keys():
@@ -78,7 +79,7 @@ def _settings(context: Context) -> Iterator[Finding]:
             yield finding(
                 "QF504",
                 file=file,
-                pointer=context.at(f"/kv_cache_quant_config/{escape(key)}/output_tensors"),
+                pointer=context.at(f"/{_KV_KEY}/{escape(key)}/output_tensors"),
                 actual=describe(_output(declared[key])),
                 other=context.at(f"/layer_quant_config/{escape(key)}/output_tensors"),
                 expected=describe(given),
@@ -89,7 +90,7 @@ def _settings(context: Context) -> Iterator[Finding]:
             yield finding(
                 "QF509",
                 file=file,
-                pointer=context.at(f"/kv_cache_quant_config/{escape(key)}/output_tensors"),
+                pointer=context.at(f"/{_KV_KEY}/{escape(key)}/output_tensors"),
                 actual=describe(spec),
             )
 
@@ -148,8 +149,8 @@ def _projection(context: Context, entry: Judged) -> Iterator[Finding]:
 
 def _declared_at(context: Context, entry: Judged) -> str:
     key = context.declarations.kv_layers.first(entry.first.name)
-    if key is not None and context.mode == "quark":
-        return context.at(f"/kv_cache_quant_config/{escape(key)}")
+    if key is not None and _KV_KEY in context.block:
+        return context.at(f"/{_KV_KEY}/{escape(key)}")
     return context.at(entry.declared.pointer)
 
 

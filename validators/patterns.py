@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from quark_format.declarations import escape
+from quark_format.declarations import PARTS, describe, escape, stages
 from quark_format.modules import Module, abstract
-from quark_format.names import Matcher, literal, reader
+from quark_format.names import Matcher, identity, literal, reader
 from quark_format.tables import table
 from quark_format.validators.findings import Finding, finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from quark_format.declarations import Declared
     from quark_format.names import Semantics
     from quark_format.validators.context import Context
 
 _LONG = 3
+_LAYERS = "layer_quant_config"
+_NO_MODULE = "a name that no module has"
 
 
 def check(context: Context) -> Iterator[Finding]:
@@ -28,6 +31,7 @@ def check(context: Context) -> Iterator[Finding]:
         return
     yield from _dead(context)
     yield from _reader_dependent(context)
+    yield from _layers_disputed(context)
     yield from _over_broad(context)
     yield from _shadowed(context)
 
@@ -71,8 +75,7 @@ def _dead(context: Context) -> Iterator[Finding]:
         for pattern in dict.fromkeys(context.declarations.exclude)
     ]
     patterns += [
-        (context.at("/layer_quant_config"), key, quark.layers, vllm.layers)
-        for key in context.declarations.layers
+        (context.at(f"/{_LAYERS}"), key, quark.layers, vllm.layers) for key in context.declarations.layers
     ]
     known = _Names(names)
     for pointer, pattern, *semantics in patterns:
@@ -181,11 +184,66 @@ def _reader_dependent(context: Context) -> Iterator[Finding]:
             pattern=pattern,
             count=len(modules),
             module=modules[0].name,
-            quark="a pattern" if by_quark else "a name that no module has",
-            vllm="a name that no module has" if by_quark else "a pattern",
+            quark="a pattern" if by_quark else _NO_MODULE,
+            vllm=_NO_MODULE if by_quark else "a pattern",
             candidate=f"`{modules[0].name}`",
             advice="Write the exact module names.",
         )
+
+
+def _layers_disputed(context: Context) -> Iterator[Finding]:
+    """Modules that get one layer config from Quark and another from vLLM."""
+    cases: dict[tuple[str | None, str], dict[str, Module]] = {}
+    for module, own in _candidates(context):
+        key, theirs = context.declarations.vllm_layers.find(module.name)
+        taken = own.pointer.startswith(f"/{_LAYERS}/")
+        if (taken or key is not None) and identity(theirs) != identity(own.layer):
+            cases.setdefault((key, own.pointer), {})[module.name] = module
+    for (key, pointer), modules in cases.items():
+        name, module = next(iter(modules.items()))
+        own = context.declarations.of(module)
+        pattern = pointer.rpartition("/")[2].replace("~1", "/").replace("~0", "~") if key is None else key
+        yield finding(
+            "QF224",
+            file=context.checkpoint.config_file,
+            pointer=context.at(f"/{_LAYERS}"),
+            pattern=pattern,
+            count=len(modules),
+            module=name,
+            quark=_meaning(own.layer, name) if key is None else f"nothing for `{name}` ({pointer} decides)",
+            vllm=_NO_MODULE if key is None else _meaning(context.declarations.layers[key], name),
+            candidate=f"`{name}`",
+            advice="Write the exact module names, in front of every pattern that takes them too.",
+        )
+
+
+def _candidates(context: Context) -> Iterator[tuple[Module, Declared]]:
+    """One module of each kind, and those whose name begins a key, which vLLM takes for the key's."""
+    if not context.declarations.layers:
+        return
+    chosen: dict[tuple[str, str], tuple[Module, Declared]] = {}
+    for entry in context.judged:
+        if entry.first.weight is not None and entry.role.quantizable and not entry.declared.excluded:
+            kind = abstract(entry.first.name), abstract(entry.declared.pointer)
+            chosen.setdefault(kind, (entry.first, entry.declared))
+    yield from chosen.values()
+    known = context.modules.by_name
+    leaves: dict[str, list[str]] = {}
+    for name in known:
+        parent, _, leaf = name.rpartition(".")
+        leaves.setdefault(parent, []).append(leaf)
+    for key in context.declarations.layers:
+        parent, _, last = key.rpartition(".")
+        for leaf in leaves.get(parent, ()):
+            if last.startswith(leaf) and last != leaf:
+                module = known[f"{parent}.{leaf}"]
+                own = context.declarations.of(module)
+                if module.weight is not None and module.role.quantizable and not own.excluded:
+                    yield module, own
+
+
+def _meaning(layer: Mapping[str, Any], name: str) -> str:
+    return f"weight {describe(stages(layer.get(PARTS['weight'])))} for `{name}`"
 
 
 def _over_broad(context: Context) -> Iterator[Finding]:
@@ -230,7 +288,7 @@ def _shadowed(context: Context) -> Iterator[Finding]:
             yield finding(
                 "QF225",
                 file=context.checkpoint.config_file,
-                pointer=context.at(f"/layer_quant_config/{escape(key)}"),
+                pointer=context.at(f"/{_LAYERS}/{escape(key)}"),
                 pattern=key,
                 earlier=earlier,
                 count=len(captured),
