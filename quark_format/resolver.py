@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Literal
@@ -12,13 +12,16 @@ from jsonschema.exceptions import best_match
 from pydantic import BaseModel
 
 from quark_format.architectures import Architecture
+from quark_format.formats import detect
 from quark_format.models.targets.tables import Argument, Kind, MultipleOf, Row
-from quark_format.names import Exclusion, LayerConfigs, Reader, ShardConflictError, identity, reader
+from quark_format.names import Exclusion, LayerConfigs, Reader, ShardConflictError, identity, parts, reader
 from quark_format.selection import PACK_METHOD, Combination, Difference, Nearest, read, stages
+from quark_format.tables import table
 from quark_format.targets import Target
 from quark_format.targets import target as find_target
 
 WRITER = "quark"
+_WRITERS: list[str] = [one["name"] for one in table("catalog.json")["writers"]]
 
 
 class UnknownKindError(ValueError):
@@ -41,7 +44,8 @@ class Choice:
 
     `row` is null and `scheme` serves an unquantized layer where the config excludes the module. `specs` and
     `keys` name what each position of the layer config was taken for. `kernels` lists by platform what the
-    target tries, in order.
+    target tries, in order. `keyed` lists the arguments that name a quantization key. `preferred` has by
+    platform the choice of an extended target that comes first.
     """
 
     row: str | None
@@ -54,6 +58,12 @@ class Choice:
     requires: tuple[Requirement, ...]
     capability: int | None
     notes: tuple[str, ...]
+    keyed: tuple[str, ...] = ()
+    preferred: Mapping[str, Choice] = field(default_factory=dict)
+
+    def on(self, platform: str) -> tuple[Choice, ...]:
+        """What the target tries on `platform`, in order."""
+        return (self.preferred[platform], self) if platform in self.preferred else (self,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +71,8 @@ class Resolution:
     """The target serves the module.
 
     `key` is the key of layer_quant_config that decides (None: the global config), renamed as the target
-    renames it, and `layer` the layer config; it is null for an excluded module.
+    renames it, and `layer` the layer config; it is null for an excluded module. `parts` are the answers for
+    the modules that are joined in this one, where the target looks each up; in a mixed module they differ.
     """
 
     module: str
@@ -69,6 +80,7 @@ class Resolution:
     key: str | None
     layer: Any
     choice: Choice
+    parts: tuple[Resolution, ...] = ()
 
     @property
     def excluded(self) -> bool:
@@ -164,7 +176,7 @@ class Resolver:
         declared = self.target.header.kv_cache
         groups: Any = self.block
         for step in declared.groups:
-            groups = groups[step]
+            groups = (groups or {}).get(step)
         layers: Any = self.block.get("layer_quant_config")
         if not groups:
             return None, layers or {}
@@ -228,6 +240,24 @@ class Resolver:
             raise UnknownKindError(f"{self.target.name} knows no kind {kind!r}; it has {known}")
         if self.problem is not None:
             return Refusal(module, kind, None, None, "config", self.problem)
+        if kind in (self.target.header.mixes or ()):
+            joined = parts(module, self.architecture.fused)
+            if joined and joined != [module]:
+                return self._join(module, [self._resolve(one, kind, declared) for one in joined])
+        return self._resolve(module, kind, declared)
+
+    def _join(self, module: str, answers: Sequence[Resolution | Refusal]) -> Resolution | Refusal:
+        """The answer for a module that joins others: theirs if they are equal, else a mixture of them."""
+        refused = next((one for one in answers if isinstance(one, Refusal)), None)
+        if refused is not None:
+            return refused
+        served = tuple(one for one in answers if isinstance(one, Resolution))
+        alike = len({(one.choice.row, identity(one.layer)) for one in served}) == 1
+        main = next((one for one in served if not one.excluded), served[0])
+        choice = main.choice if alike else replace(main.choice, preferred={})
+        return replace(main, module=module, choice=choice, parts=served)
+
+    def _resolve(self, module: str, kind: str, declared: Kind) -> Resolution | Refusal:
         exclusion, layers = self._names(declared.names)
         try:
             if exclusion.excludes(module, experts=declared.children):
@@ -261,11 +291,35 @@ class Resolver:
             else None
             for name, position in self.target.schemes.positions.items()
         }
-        pack_method = self.block["export"].get(PACK_METHOD)
+        pack_method = (self.block.get("export") or {}).get(PACK_METHOD)
         found = self.target.kinds[kind].find(subject, pack_method)
         if isinstance(found, Nearest):
             return self._refuse(kind, found)
-        return self._accept(found, subject, pack_method)
+        choice = self._accept(self.target, found, subject, pack_method)
+        return replace(choice, preferred=self._inherited(kind, subject, pack_method))
+
+    def _inherited(self, kind: str, subject: Mapping[str, Any], pack_method: Any) -> dict[str, Choice]:
+        """By platform the choice of the extended target, where this one tries it first."""
+        base, extension = self.target.base, self.target.extension
+        if base is None or extension is None:
+            return {}
+        found = base.kinds[kind].find(subject, pack_method)
+        if isinstance(found, Nearest):
+            return {}
+        choice = self._accept(base, found, subject, pack_method)
+        return {
+            platform: choice
+            for one in extension.inherited
+            if one.row == found.row.id
+            and (one.writers is None or self._writer in one.writers)
+            and all(found.specs[position] in names for position, names in (one.specs or {}).items())
+            for platform in one.platforms
+        }
+
+    @cached_property
+    def _writer(self) -> str:
+        """The code path of Quark that wrote the checkpoint, the usual one where the config does not tell."""
+        return detect(self.block).writer or _WRITERS[0]
 
     def _refuse(self, kind: str, nearest: Nearest) -> _Refused:
         row = nearest.combination.row
@@ -277,9 +331,9 @@ class Resolver:
         reason = f"{self.target.name} has no scheme for {what} like this; {wish}"
         return _Refused(reason, row.id, nearest.differences)
 
-    def _accept(self, found: Combination, subject: Mapping[str, Any], pack_method: Any) -> Choice:
+    def _accept(self, of: Target, found: Combination, subject: Mapping[str, Any], pack_method: Any) -> Choice:
         row = found.row
-        specs = self.target.schemes.specs
+        specs = of.schemes.specs
         keys = {position: specs[name].key for position, name in found.specs.items()}
 
         def field(path: str) -> Any:
@@ -304,7 +358,7 @@ class Resolver:
             keys=keys,
             arguments={name: argument(given) for name, given in row.arguments.items()},
             family=row.kernels,
-            kernels=self._kernels(row, keys),
+            kernels=_kernels(of, row, keys),
             requires=tuple(
                 Requirement(
                     one.dimension,
@@ -318,6 +372,7 @@ class Resolver:
             ),
             capability=row.capability,
             notes=tuple(note for note in notes if note),
+            keyed=tuple(name for name, given in row.arguments.items() if given.key is not None),
         )
 
     def _field(self, path: str, subject: Mapping[str, Any]) -> Any:
@@ -325,19 +380,20 @@ class Resolver:
         field = next(one for one in self.target.schemes.fields if one.id == name)
         return read(stages(subject.get(position))[int(at)], field)
 
-    def _kernels(self, row: Row, keys: Mapping[str, str | None]) -> dict[str, tuple[str, ...]]:
-        if row.kernels is None:
-            return {}
-        family = self.target.kernels.families[row.kernels]
-        pair = [keys.get("weight"), keys.get("input")]
-        return {
-            platform: tuple(
-                kernel
-                for kernel in family.platforms.get(platform, ())
-                if family.schemes is None or pair in family.schemes.get(kernel, [pair])
-            )
-            for platform in self.target.header.platforms
-        }
+
+def _kernels(of: Target, row: Row, keys: Mapping[str, str | None]) -> dict[str, tuple[str, ...]]:
+    if row.kernels is None:
+        return {}
+    family = of.kernels.families[row.kernels]
+    pair = [keys.get("weight"), keys.get("input")]
+    return {
+        platform: tuple(
+            kernel
+            for kernel in family.platforms.get(platform, ())
+            if family.schemes is None or pair in family.schemes.get(kernel, [pair])
+        )
+        for platform in of.header.platforms
+    }
 
 
 def _told(value: Any) -> str:

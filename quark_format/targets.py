@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
+from itertools import chain
 from typing import Any
 
 from jsonschema import Draft202012Validator
 
 from quark_format.architectures import ArchitectureIndex
-from quark_format.models.targets.tables import Architectures, Kernels, Schemes
+from quark_format.models.targets.tables import Architectures, Extension, Kernels, Kind, Row, Schemes
 from quark_format.models.targets.tables import Target as Header
 from quark_format.names import Reader, reader
 from quark_format.selection import KindIndex
@@ -25,9 +27,13 @@ class UnknownTargetError(ValueError):
 
 @dataclass(frozen=True)
 class Target:
-    """One release of one consumer, its tables read on first use."""
+    """One release of one consumer, its tables read on first use.
+
+    A target that extends another has its own rows, and the other's for the kinds of which it has none.
+    """
 
     header: Header
+    folder: str
 
     @property
     def name(self) -> str:
@@ -35,21 +41,48 @@ class Target:
         return f"{self.header.name}@{self.header.version}"
 
     def _table(self, file: str) -> Any:
-        return table(f"{_FOLDER}/{self.header.name}-{self.header.version}/{file}.json")
+        return table(f"{_FOLDER}/{self.folder}/{file}.json")
+
+    @cached_property
+    def base(self) -> Target | None:
+        """The target that this one extends."""
+        return None if self.header.extends is None else target(self.header.extends)
+
+    @cached_property
+    def extension(self) -> Extension | None:
+        """The rows it adds, and which of the base's it tries before them."""
+        return None if self.base is None else Extension.model_validate(self._table("extension"))
 
     @cached_property
     def schemes(self) -> Schemes:
         """The scheme rows and the specs they are made of."""
-        return Schemes.model_validate(self._table("schemes"))
+        if self.base is None or self.extension is None:
+            return Schemes.model_validate(self._table("schemes"))
+        own = self.extension
+        kinds = {**self.base.schemes.kinds, **own.kinds}
+        there = {row.kind for row in own.rows}
+        rows = [*own.rows, *(row for row in self.base.schemes.rows if row.kind not in there)]
+        named = {name for row in rows for name in _spec_names(row, kinds[row.kind])}
+        specs = {
+            name: spec for name, spec in {**self.base.schemes.specs, **own.specs}.items() if name in named
+        }
+        return self.base.schemes.model_copy(update={"kinds": kinds, "specs": specs, "rows": rows})
 
     @cached_property
     def kernels(self) -> Kernels:
         """The kernels by family and platform."""
-        return Kernels.model_validate(self._table("kernels"))
+        own = Kernels.model_validate(self._table("kernels"))
+        if self.base is None:
+            return own
+        inherited = {row.kernels for row in self.schemes.rows}
+        families = {name: one for name, one in self.base.kernels.families.items() if name in inherited}
+        return own.model_copy(update={"families": {**families, **own.families}})
 
     @cached_property
     def architectures(self) -> ArchitectureIndex:
         """The model architectures."""
+        if self.base is not None:
+            return self.base.architectures
         return ArchitectureIndex(Architectures.model_validate(self._table("architectures")))
 
     @cached_property
@@ -68,16 +101,19 @@ class Target:
         return reader(self.header.reader, self.header.version)
 
 
+def _spec_names(row: Row, kind: Kind) -> Iterator[str]:
+    yield from chain.from_iterable({**kind.specs, **row.specs}.values())
+
+
 @cache
 def targets() -> dict[str, Target]:
     """Every declared target by its name with version, oldest release first."""
     root = files("quark_format.schema").joinpath(_FOLDER)
-    headers = (
-        Header.model_validate(table(f"{_FOLDER}/{folder.name}/target.json"))
+    declared = [
+        Target(Header.model_validate(table(f"{_FOLDER}/{folder.name}/target.json")), folder.name)
         for folder in root.iterdir()
         if folder.joinpath("target.json").is_file()
-    )
-    declared = [Target(header) for header in headers]
+    ]
     return {one.name: one for one in sorted(declared, key=lambda one: (one.header.name, _release(one)))}
 
 

@@ -24,7 +24,8 @@ from compact_json import compact
 
 from quark_format.resolver import Refusal, Resolver
 from quark_format.tables import table
-from quark_format.targets import Target, targets
+from quark_format.targets import Target
+from quark_format.targets import target as find_target
 
 ROOT = Path(__file__).resolve().parent.parent
 QUARK = "amd-quark"
@@ -204,7 +205,7 @@ def spelled_out(tables: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def checks() -> dict[str, Callable[[], Iterator[str]]]:
     """Every comparison, by what it looks at."""
-    target = list(targets().values())[-1]
+    target = find_target("vllm")
     return {
         "Quark's release": quark_version,
         "Quark's enums": quark_enums,
@@ -219,7 +220,7 @@ def checks() -> dict[str, Callable[[], Iterator[str]]]:
 
 def write_presets() -> None:
     """Write presets.json from the installed Quark."""
-    target = list(targets().values())[-1]
+    target = find_target("vllm")
     content = {
         "$schema": "../target.schema.json#/$defs/presets",
         "quark": importlib.metadata.version(QUARK),

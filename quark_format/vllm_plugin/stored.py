@@ -6,8 +6,8 @@ scales, packed words and padding do not join, so each part keeps its own tensor 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,11 +17,18 @@ from quark_format.layouts import DIMS, Dim, Entry
 QKV = {"q": 0, "k": 1, "v": 2}
 """vLLM's names of the parts of an attention input projection."""
 
-Sizes = dict[Dim, int]
-
 
 class StoredShapeError(ValueError):
     """A tensor of the checkpoint that does not split over the ranks; the text names both sizes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The sizes of a part on this rank and as a whole, and where this rank begins if not at a multiple."""
+
+    here: Mapping[Dim, int]
+    whole: Mapping[Dim, int]
+    start: Mapping[Dim, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +38,30 @@ class Axis:
     dim: Dim
     here: int
     whole: int
+    start: int | None
 
 
-def axes(entry: Entry, here: Sizes, whole: Sizes, numbers: dict[str, int]) -> tuple[Axis, ...] | None:
-    """The stored axes of `entry` for a part of these sizes; None where the layout leaves its shape open."""
+def axes(entry: Entry, sizes: Sizes, numbers: Mapping[str, int]) -> tuple[Axis, ...] | None:
+    """The stored axes of `entry` for a part of these sizes; None where the layout leaves its shape open.
+
+    Raises:
+        StoredShapeError: a word or a group would lie on two ranks.
+    """
     if not isinstance(entry.shape, tuple):
         return None if entry.shape is None else ()
-    return tuple(
-        Axis(term.of, *(term.elements((size[term.of],) * 2, numbers) or 0 for size in (here, whole)))
-        for term in entry.shape
-    )
+    found = []
+    for term in entry.shape:
+        here, whole = sizes.here[term.of], sizes.whole[term.of]
+        over = term.divisor(numbers) or 1
+        if here != whole and here * term.times % over:
+            raise StoredShapeError(
+                f"{entry.suffix}: {here} of {whole} {term.of} channels on one rank are no multiple of {over}"
+            )
+        here_stored, whole_stored = (term.elements((size, size), numbers) or 0 for size in (here, whole))
+        start = sizes.start.get(term.of)
+        start_stored = None if start is None else start * term.times // over
+        found.append(Axis(term.of, here_stored, whole_stored, start_stored))
+    return tuple(found)
 
 
 class StoredTensor(torch.nn.Parameter):
@@ -58,7 +79,7 @@ class StoredTensor(torch.nn.Parameter):
     ) -> None:
         """Expect one tensor for each of `parts`; this is `rank` of `ranks`."""
         super().__init__()
-        self.name = name
+        self.suffix = name
         self.axes = tuple(parts)
         self.parts: list[torch.Tensor | None] = [None] * len(self.axes)
         self.rank, self.ranks = rank, ranks
@@ -95,12 +116,16 @@ class StoredTensor(torch.nn.Parameter):
             stored = loaded.shape[at]
             if stored == axis.here:
                 continue
-            pieces, rest = divmod(stored, axis.here) if axis.here else (0, 1)
-            if rest or not pieces:
-                raise StoredShapeError(
-                    f"{self.name}: axis {at} of {list(loaded.shape)} does not split into pieces of {axis.here}"
-                )
-            loaded = loaded.narrow(at, self.rank * pieces // self.ranks * axis.here, axis.here)
+            start = axis.start
+            if start is None:
+                pieces, rest = divmod(stored, axis.here) if axis.here else (0, 1)
+                start = self.rank * pieces // self.ranks * axis.here
+                if rest or not pieces:
+                    shape = list(loaded.shape)
+                    raise StoredShapeError(
+                        f"{self.suffix}: axis {at} of {shape} is no multiple of {axis.here}"
+                    )
+            loaded = loaded.narrow(at, start, axis.here)
         return loaded
 
 

@@ -57,7 +57,7 @@ def element(name: str, pack_method: str | None = None) -> Element:
     facts = declared["elements"][name]
     packing = facts.get("packing")
     if packing is not None:
-        order = packing["order"] if "order" in packing else declared["pack_orders"][pack_method]
+        order = packing["places"] if "places" in packing else declared["pack_orders"][pack_method]
         packing = Packing(packing["bits"], packing["bytes"], packing["codes"], tuple(order))
     cast = facts.get("torch")
     return Element(

@@ -232,23 +232,25 @@ class ActivationQuantizer:
         features, size = x.shape[-1], self._spec["group_size"]
         blocks = F.pad(x, (0, -features % size)).unflatten(-1, (-1, size))
         scale, zero_point = self._observed(blocks)
-        values = (
-            self._quantized_scale(blocks, scale)
-            if self.scale_2 is not None
-            else _FAKE[self._element.number](
-                blocks.to(torch.float32),
-                scale.masked_fill(scale == 0.0, ZERO_SCALE).to(torch.float32),
-                zero_point,
-                self._element,
-            )
-        )
+        wide = blocks.to(torch.float32)
+        if self._scale_element is None:
+            divisor = scale.masked_fill(scale == 0.0, ZERO_SCALE).to(torch.float32)
+            values = _FAKE[self._element.number](wide, divisor, zero_point, self._element)
+        else:
+            values = self._with_quantized_scale(wide, scale, self._scale_element)
         return values.flatten(-2)[..., :features].to(x.dtype)
 
-    def _quantized_scale(self, blocks: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-        """`blocks` quantized with the quantized scale; a scale that becomes zero makes its block zero."""
-        scale = _fake_float(scale.to(torch.float32), self.scale_2, None, self._scale_element)
-        divisor = scale.masked_fill(scale == 0.0, ZERO_SCALE)
-        return _cast(blocks.to(torch.float32) / divisor, self._element) * scale
+    def equals(self, other: ActivationQuantizer | None) -> bool:
+        """Whether `other` has the same stored scales and zero points."""
+        names = ("scale", "zero_point", "scale_2")
+        return other is not None and all(_equal(getattr(self, name), getattr(other, name)) for name in names)
+
+    def _with_quantized_scale(self, wide: torch.Tensor, scale: torch.Tensor, of: Element) -> torch.Tensor:
+        """Blocks quantized with a quantized scale; one that becomes zero makes its block zero."""
+        if self.scale_2 is None:
+            raise LookupError("the scale of the scales is not stored")
+        scale = _fake_float(scale.to(torch.float32), self.scale_2, None, of)
+        return _cast(wide / scale.masked_fill(scale == 0.0, ZERO_SCALE), self._element) * scale
 
     def _observed(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         if self._granularity.over_tokens:
@@ -256,3 +258,7 @@ class ActivationQuantizer:
         else:
             low, high = torch.aminmax(x, dim=-1, keepdim=True)
         return _PARAMETERS[self._element.number](low, high, self._element, self._spec)
+
+
+def _equal(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    return one is other if one is None or other is None else torch.equal(one, other)

@@ -1,0 +1,120 @@
+"""The quantization config that vLLM asks for every layer: all answers come from the resolver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from vllm.config import get_current_vllm_config
+from vllm.logger import init_logger
+from vllm.model_executor.layers.attention import Attention
+from vllm.model_executor.layers.fused_moe import RoutedExperts
+from vllm.model_executor.layers.linear import LinearBase
+from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
+from vllm.model_executor.layers.quantization.quark.quark import QuarkConfig
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
+
+from quark_format.formats import load_config
+from quark_format.resolver import Refusal, Resolution, Resolver
+from quark_format.vllm_plugin.choices import TARGET, load, platform, quant_key
+from quark_format.vllm_plugin.layout import Checkpoint
+from quark_format.vllm_plugin.methods import BUILDERS, Request
+
+KINDS: tuple[tuple[type[torch.nn.Module], str], ...] = (
+    (LinearBase, "linear"),
+    (RoutedExperts, "experts"),
+    (Attention, "attention"),
+    (ParallelLMHead, "head"),
+    (VocabParallelEmbedding, "embedding"),
+)
+"""The kind of module that a layer of vLLM is; the first class that it is an instance of counts."""
+
+logger = init_logger(__name__)
+
+
+class QuarkRefusalError(ValueError):
+    """The plugin does not serve a checkpoint; the text names module, spec, nearest row and platform."""
+
+
+class QuarkFormatConfig(QuarkConfig):
+    """A Quark checkpoint's quantization config, answered by the tables of `vllm-plugin`."""
+
+    def __init__(self, block: dict[str, Any]) -> None:
+        """Take the block of a config.json; it is read when the model's architecture is known."""
+        self.block = block
+        self.checkpoint = Checkpoint(block)
+        self._resolver: Resolver | None = None
+        resolver = Resolver(block, TARGET)
+        if resolver.problem is not None:
+            raise QuarkRefusalError(resolver.problem)
+        export = block.get("export") or {}
+        super().__init__(
+            quant_config=block,
+            kv_cache_group=export.get("kv_cache_group") or [],
+            kv_cache_config=resolver.kv_cache,
+            pack_method=self.checkpoint.pack_method or "",
+        )
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> QuarkFormatConfig:
+        """Read a block, refusing what the format does not allow.
+
+        Raises:
+            ConfigError: it is no valid block of Quark.
+            QuarkRefusalError: the plugin does not serve it.
+        """
+        load_config({"quantization_config": config})
+        return cls(config)
+
+    @classmethod
+    def get_min_capability(cls) -> int:
+        """Least compute capability, ten times the version: the reference kernels run everywhere."""
+        return 0
+
+    def get_supported_act_dtypes(self) -> list[torch.dtype]:
+        """The dtypes a model may have."""
+        return [torch.float16, torch.bfloat16, torch.float32]
+
+    @property
+    def resolver(self) -> Resolver:
+        """The resolver for the model that is being built."""
+        if self._resolver is None:
+            architectures = get_current_vllm_config().model_config.architectures
+            self._resolver = Resolver(self.block, TARGET, next(iter(architectures), None))
+        return self._resolver
+
+    def answer(self, layer: torch.nn.Module, prefix: str) -> Resolution | None:
+        """What serves `layer`; None for a layer of no kind that is quantized.
+
+        Raises:
+            QuarkRefusalError: nothing does.
+        """
+        kind = next((kind for of, kind in KINDS if isinstance(layer, of)), None)
+        if kind is None:
+            return None
+        answer = self.resolver.resolve(prefix, kind)
+        if isinstance(answer, Refusal):
+            raise QuarkRefusalError(f"{prefix} on {platform()}: {answer.reason}")
+        return answer
+
+    def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> QuantizeMethodBase | None:
+        """The method of vLLM's interface that serves `layer`.
+
+        Raises:
+            QuarkRefusalError: nothing does.
+        """
+        answer = self.answer(layer, prefix)
+        if answer is None:
+            return None
+        return BUILDERS[answer.kind](Request(self, layer, prefix, answer, answer.choice.on(platform())))
+
+    def get_quant_method_target(self, prefix: str, layer_type: type[torch.nn.Module]) -> Any:
+        """vLLM's question for keys and class without a layer: the keys where vLLM's own row answers."""
+        kind = next((kind for of, kind in KINDS if issubclass(layer_type, of)), None)
+        if kind is None:
+            return None, None, None
+        answer = self.resolver.resolve(prefix, kind)
+        if isinstance(answer, Refusal):
+            raise QuarkRefusalError(f"{prefix} on {platform()}: {answer.reason}")
+        first = answer.choice.on(platform())[0]
+        return *(quant_key(first.keys.get(position)) for position in ("weight", "input")), load(first.scheme)

@@ -1,0 +1,1 @@
+"""Scheme implementations for what vLLM lacks, with the interface of vLLM's `QuarkScheme`."""

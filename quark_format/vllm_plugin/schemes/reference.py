@@ -1,0 +1,206 @@
+"""Linear layers of any layout and any spec, by dequantization: the last candidate on every platform."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from vllm.model_executor.layers.linear import UnquantizedLinearMethod
+from vllm.model_executor.layers.quantization.quark.schemes import QuarkScheme
+
+from quark_format.declarations import stages
+from quark_format.layouts import DIMS, Dim, Entry
+from quark_format.vllm_plugin.kernels.quantize import ActivationQuantizer
+from quark_format.vllm_plugin.layout import INPUT, WEIGHT, Checkpoint, WeightLayout
+from quark_format.vllm_plugin.stored import Sizes, StoredTensor, axes
+
+KEEP_PACKED = "QUARK_FORMAT_VLLM_KEEP_PACKED"
+"""Environment variable that, where it is 1, keeps weights packed and dequantizes them in every pass."""
+
+
+class MissingTensorError(ValueError):
+    """A tensor that the config asks for and the checkpoint does not have."""
+
+
+@dataclass
+class Part:
+    """One module of the checkpoint: its weight's layout, its activation spec and the tensors of both."""
+
+    layout: WeightLayout
+    input_stages: tuple[Mapping[str, Any], ...]
+    input_entries: tuple[Entry, ...]
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, weight: Any = None, input: Any = None) -> Part:  # noqa: A002 - a row's argument
+        """From the specs of the weight and the input, null for none.
+
+        Raises:
+            NoLayoutError: the format has no layout for them.
+        """
+        row = checkpoint.row(INPUT, input)
+        return cls(WeightLayout.of(checkpoint, weight), tuple(stages(input)), row.entries)
+
+    def entries(self) -> Iterable[Entry]:
+        """Every tensor that the module has."""
+        return (*self.layout.row.entries, *self.input_entries)
+
+    def quantizer(self, stored: Mapping[str, torch.Tensor]) -> ActivationQuantizer | None:
+        """What quantizes this part's input, with its stored scales; None for an input as it is."""
+        if not self.input_stages:
+            return None
+        names = ("input_scale", "input_zero_point", "input_scale_2")
+        scale, zero_point, scale_2 = (stored.get(name) for name in names)
+        return ActivationQuantizer(
+            self.input_stages,
+            None if scale is None else scale.to(torch.float32),
+            zero_point,
+            None if scale_2 is None else scale_2.to(torch.float32),
+        )
+
+
+class ReferenceLinear(QuarkScheme):
+    """y = dequantized weight · (quantized and dequantized x), for every part of a layer by its own specs.
+
+    Args:
+        checkpoint: how the checkpoint lays tensors out
+        parts: for each module that is joined in the layer the row's arguments, `weight` and `input` specs
+    """
+
+    def __init__(self, checkpoint: Checkpoint, parts: Sequence[Mapping[str, Any]]) -> None:
+        """Find the layouts.
+
+        Raises:
+            NoLayoutError: the format has none for a part.
+        """
+        self.parts = [Part.of(checkpoint, **arguments) for arguments in parts]
+        self.plain = UnquantizedLinearMethod()
+
+    @classmethod
+    def get_min_capability(cls) -> int:
+        """It runs everywhere."""
+        return 0
+
+    def create_weights(  # noqa: PLR0913, PLR0917 - as vLLM calls it
+        self,
+        layer: torch.nn.Module,
+        output_partition_sizes: Sequence[int],
+        input_size_per_partition: int,
+        input_size: int,
+        output_size: int,
+        params_dtype: torch.dtype,
+        **_: Any,
+    ) -> None:
+        """Register a parameter for every suffix that a part has.
+
+        Raises:
+            StoredShapeError: a word or a group of a part would lie on two ranks.
+        """
+        if len(self.parts) != len(output_partition_sizes):
+            self.parts = [self.parts[0]] * len(output_partition_sizes)
+        self.sizes = [
+            Sizes({"out": out, "in": input_size_per_partition}, {"out": whole, "in": input_size}, start)
+            for out, whole, start in _outputs(layer, output_partition_sizes, output_size)
+        ]
+        self.dtype = params_dtype
+        device = torch.get_default_device()
+        suffixes = dict.fromkeys(entry.suffix for part in self.parts for entry in part.entries())
+        for suffix in suffixes:
+            found = []
+            for part, sizes in zip(self.parts, self.sizes, strict=True):
+                entry = next((one for one in part.entries() if one.suffix == suffix), None)
+                found.append(None if entry is None else axes(entry, sizes, part.layout.numbers))
+            stored = StoredTensor(suffix, found, layer.tp_rank, layer.tp_size, device)
+            layer.register_parameter(suffix, stored)
+        self.suffixes = tuple(suffixes)
+
+    def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
+        """Dequantize the weight, unless it is to stay packed, and set up the quantizers of the input.
+
+        Raises:
+            MissingTensorError: the checkpoint lacks a tensor.
+        """
+        self.stored = [self._taken(layer, at, part) for at, part in enumerate(self.parts)]
+        for suffix in self.suffixes:
+            delattr(layer, suffix)
+        self.quantizers = [part.quantizer(own) for part, own in zip(self.parts, self.stored, strict=True)]
+        self.alike = _alike(self.parts, self.quantizers)
+        self.packed = os.environ.get(KEEP_PACKED) == "1"
+        if self.packed:
+            return
+        layer.weight = torch.nn.Parameter(self.weight(), requires_grad=False)
+        self.stored = []
+        if self.alike:
+            self.plain.process_weights_after_loading(layer)
+
+    def weight(self) -> torch.Tensor:
+        """The dequantized weight of all parts in the model's dtype; rows that pad a vocabulary are zero."""
+        return torch.cat([self._dequantized(at).to(self.dtype) for at in range(len(self.parts))])
+
+    def _dequantized(self, at: int) -> torch.Tensor:
+        size = self.sizes[at].here
+        return self.parts[at].layout.dequantize(_weights(self.stored[at]), *(size[dim] for dim in DIMS))
+
+    def _taken(self, layer: torch.nn.Module, at: int, part: Part) -> dict[str, torch.Tensor]:
+        taken = {}
+        for entry in part.entries():
+            tensor = getattr(layer, entry.suffix).parts[at]
+            if tensor is not None:
+                taken[entry.suffix] = tensor
+            elif not entry.optional:
+                which = f"{entry.suffix} of part {at + 1} of {len(self.parts)}"
+                raise MissingTensorError(
+                    f"{layer.prefix}: the checkpoint lacks {which} for {part.layout.row.title}"
+                )
+        return taken
+
+    def apply_weights(
+        self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """`x` [..., in] times the weight, plus `bias` [out], in the dtype of `x`."""
+        if self.alike and not self.packed:
+            return self.plain.apply(layer, _quantized(x, self.quantizers[0]), bias)
+        weight = self.weight() if self.packed else layer.weight
+        pieces = weight.split([size.here["out"] for size in self.sizes])
+        outputs = [
+            torch.nn.functional.linear(_quantized(x, quantizer), piece)
+            for quantizer, piece in zip(self.quantizers, pieces, strict=True)
+        ]
+        output = torch.cat(outputs, -1)
+        return output if bias is None else output + bias
+
+
+def _weights(stored: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {suffix: tensor for suffix, tensor in stored.items() if suffix.startswith(WEIGHT)}
+
+
+def _quantized(x: torch.Tensor, quantizer: ActivationQuantizer | None) -> torch.Tensor:
+    return x if quantizer is None else quantizer(x)
+
+
+def _alike(parts: Sequence[Part], quantizers: Sequence[ActivationQuantizer | None]) -> bool:
+    """Whether all parts quantize their input with the same specs and the same stored scales."""
+    first, *others = zip(parts, quantizers, strict=True)
+    return all(
+        part.input_stages == first[0].input_stages and (quantizer is None or quantizer.equals(first[1]))
+        for part, quantizer in others
+    )
+
+
+def _outputs(
+    layer: torch.nn.Module, partitions: Sequence[int], output_size: int
+) -> Iterable[tuple[int, int, dict[Dim, int]]]:
+    """For each part its output channels on this rank and as a whole, and a start that is no multiple."""
+    vocabulary = getattr(layer, "shard_indices", None)
+    if vocabulary is not None:
+        start, end = vocabulary.org_vocab_start_index, vocabulary.org_vocab_end_index
+        return [(end - start, layer.org_vocab_size, {"out": start})]
+    if hasattr(layer, "total_num_kv_heads"):
+        heads = (layer.total_num_heads, layer.total_num_kv_heads, layer.total_num_kv_heads)
+        widths = (layer.head_size, layer.head_size, layer.v_head_size)
+        whole = [count * width for count, width in zip(heads, widths, strict=True)]
+    else:
+        whole = getattr(layer, "output_sizes", None) or [output_size]
+    return [(here, size, {}) for here, size in zip(partitions, whole, strict=True)]
