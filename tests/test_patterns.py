@@ -1,4 +1,4 @@
-"""Patterns of a config against the modules of the file: what each reader makes of them, and how it is told."""
+"""Patterns of a config against the modules of the file: what each reader makes of them, how it is told."""
 
 from __future__ import annotations
 
