@@ -25,9 +25,9 @@ _REQUIRED = "required"
 def check(context: Context) -> Iterator[Finding]:
     """Yield the schema's errors as findings, then what only the exporter's own schema refuses as warnings."""
     block = dict(context.block)
-    for error in schema_errors(block, context.version, mode=context.mode):
+    for error in context.errors:
         yield _error(context, error)
-    refused = {error.pointer for error in schema_errors(block, context.version, mode=context.mode)}
+    refused = {error.pointer for error in context.errors}
     strict = list(schema_errors(block, context.version, strict=True, mode=context.mode))
     yield from _strict(context, [error for error in strict if error.pointer not in refused])
     yield from _pack_method(context)

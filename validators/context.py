@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from quark_format.config_errors import schema_errors
+from quark_format.config_errors import SchemaError, schema_errors
 from quark_format.declarations import Declarations, as_quark
 from quark_format.layouts import Conditions, Layouts, layouts
 from quark_format.modules import Modules, classes, group
@@ -145,9 +145,14 @@ class Context:
         return self._judge(self.writer)
 
     @cached_property
+    def errors(self) -> list[SchemaError]:
+        """What no reader of the format version can use in the block."""
+        return list(schema_errors(dict(self.block), self.version, mode=self.mode))
+
+    @cached_property
     def sound(self) -> list[Judged]:
         """The classes of modules whose part of the config is valid, so that its tensors can be held to it."""
-        broken = {error.pointer for error in schema_errors(dict(self.block), self.version, mode=self.mode)}
+        broken = {error.pointer for error in self.errors}
         if not broken:
             return self.judged
         if self.mode in table("modes.json")["modes"] or any(one.startswith("/exclude") for one in broken):

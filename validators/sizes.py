@@ -68,19 +68,20 @@ def _pairs() -> Iterator[tuple[str, Dim, str, Dim]]:
 
 
 def _against_config(tree: Tree) -> Iterator[Finding]:
-    by_leaf: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    by_leaf: dict[str, list[tuple[Mapping[str, Any], str, int]]] = defaultdict(list)
     for row in table("roles.json")["sizes"]:
-        if not tree.says(row.get("unless", [])):
+        expected = None if tree.says(row.get("unless", [])) else _expected(tree, row)
+        if expected is not None:
             for leaf in {ending.rpartition(".")[2] for ending in row["modules"]}:
-                by_leaf[leaf].append(row)
+                by_leaf[leaf].append((row, *expected))
     found: dict[tuple[str, str, str, int], list[Module]] = {}
     for parent, children in tree.children.items():
+        above = within_layer(parent)
         for leaf, module in children.items():
-            for row in by_leaf.get(leaf, ()):
-                expected = _expected(tree, row)
-                if expected is None or not _is_one_of(row["modules"], parent, leaf):
+            inner = None if above is None else f"{above}.{leaf}" if above else leaf
+            for row, key, number in by_leaf.get(leaf, ()):
+                if not _is_one_of(row["modules"], parent, leaf, inner):
                     continue
-                key, number = expected
                 actual = _contradicts(tree, row, module, number)
                 if actual is not None:
                     found.setdefault((row["dim"], key, actual, number), []).append(module)
@@ -126,7 +127,7 @@ def _contradicts(tree: Tree, row: Mapping[str, Any], module: Module, number: int
     return None if any(low <= number * factor <= high for factor in factors) else _text(known)
 
 
-def _is_one_of(endings: Sequence[str], parent: str, leaf: str) -> bool:
+def _is_one_of(endings: Sequence[str], parent: str, leaf: str, inner: str | None) -> bool:
     """Whether a module is named by `layer.…`, `experts.…` or, at the top, by its last name alone."""
     for ending in endings:
         place, dot, rest = ending.partition(".")
@@ -137,6 +138,6 @@ def _is_one_of(endings: Sequence[str], parent: str, leaf: str) -> bool:
             head, _, number = parent.rpartition(".")
             if rest == leaf and number.isdecimal() and head.rpartition(".")[2] == _EXPERTS:
                 return True
-        elif place == _LAYER and within_layer(f"{parent}.{leaf}") == rest:
+        elif place == _LAYER and inner == rest:
             return True
     return False

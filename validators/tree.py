@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from quark_format.declarations import describe
@@ -109,9 +110,11 @@ def said(values: list[Any], most: int = 4) -> str:
 
 def within_layer(name: str) -> str | None:
     """The name of a module within the layer of the language model that it is in, None if it is in none."""
-    for container in table("roles.json")["layers"]["containers"]:
-        if name.startswith(f"{container}."):
-            number, _, rest = name[len(container) + 1 :].partition(".")
-            if number.isdecimal():
-                return rest
-    return None
+    found = _in_layer().match(name)
+    return found["rest"] if found else None
+
+
+@cache
+def _in_layer() -> re.Pattern[str]:
+    containers = "|".join(map(re.escape, table("roles.json")["layers"]["containers"]))
+    return re.compile(rf"(?:{containers})\.[0-9]+(?:\.|$)(?P<rest>.*)", re.DOTALL)
