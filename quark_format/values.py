@@ -1,16 +1,19 @@
 """Reads the values of tensors from untrusted files: small ones whole, large ones piece by piece.
 
-Pieces are read into one buffer and never mapped: a mapped file that shrinks while it is read ends the
+Pieces are read into a few buffers and never mapped: a mapped file that shrinks while it is read ends the
 process. numpy is imported when the first value is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
-from functools import cache
-from typing import TYPE_CHECKING, Any, BinaryIO
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from quark_format.safe_files import CannotOpenError, inside, open_regular, read_exactly
 from quark_format.tables import table
@@ -24,26 +27,32 @@ if TYPE_CHECKING:
     from quark_format.safetensors_header import Tensor
 
 _LENGTH_BYTES = 8
-_BUFFERS = 2
-_SLICE = 1 << 19
+_WORKERS = 2
+_AHEAD = 2
+_RUN = 8
+_FEW = 64
+_FEW_NAN = 2
+T = TypeVar("T")
 
 
 class Data:
     """The data section of one safetensors file."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        """Find where the data of the open, unbuffered `file` begins.
+    def __init__(self, files: Sequence[BinaryIO]) -> None:
+        """Find where the data begins; `files` are the same file, opened unbuffered once for each worker.
 
         Raises:
             CannotOpenError: the file cannot be read.
         """
-        self._file = file
+        self._files = files
         try:
-            self._begin = _LENGTH_BYTES + int.from_bytes(read_exactly(file, _LENGTH_BYTES), "little")
+            self._begin = _LENGTH_BYTES + int.from_bytes(read_exactly(files[0], _LENGTH_BYTES), "little")
         except OSError as error:
             raise CannotOpenError(str(error.strerror or error)) from None
-        self._buffers: list[bytearray] = []
-        self._pool = ThreadPoolExecutor(1)
+        self._idle: SimpleQueue[tuple[BinaryIO, bytearray]] = SimpleQueue()
+        for file in files:
+            self._idle.put((file, bytearray()))
+        self._pool = ThreadPoolExecutor(len(files))
 
     def read(self, tensor: Tensor) -> bytes:
         """All bytes of a small tensor.
@@ -51,38 +60,52 @@ class Data:
         Raises:
             CannotOpenError: the file has ended before them or cannot be read.
         """
-        return b"".join(bytes(piece) for piece in self.pieces(tensor))
+        return b"".join(self.each(tensor, lambda _, piece: bytes(piece)))
 
-    def pieces(self, tensor: Tensor) -> Iterator[memoryview]:
-        """The bytes of a tensor, piece by piece; a piece is overwritten two pieces later.
+    def each(self, tensor: Tensor, look: Callable[[int, memoryview], T]) -> Iterator[T]:
+        """What `look` makes of each piece of a tensor, in order; it is given the piece's number and bytes.
 
-        While one piece is looked at, the next is read.
+        A piece fits a processor's cache and is gone when `look` returns. Long runs of pieces are read and
+        looked at at once.
 
         Raises:
             CannotOpenError: the file has ended before them or cannot be read.
         """
-        size = table("values.json")["chunk_bytes"]
-        spans = [(at, min(at + size, tensor.end)) for at in range(tensor.start, tensor.end, size)]
-        if len(spans) == 1:
-            yield self._fill(spans[0], 0)
-        elif spans:
-            ahead = self._pool.submit(self._fill, spans[0], 0)
-            for number, span in enumerate(spans[1:], 1):
-                piece = ahead.result()
-                ahead = self._pool.submit(self._fill, span, number % _BUFFERS)
-                yield piece
-            yield ahead.result()
+        size = table("values.json")["piece_bytes"]
+        pieces = range(tensor.start, tensor.end, size)
+        waiting: deque[Future[list[T]]] = deque()
+        for first in range(0, len(pieces), _RUN):
+            starts = pieces[first : first + _RUN]
+            work = partial(self._look, starts, tensor.end, first, look)
+            if len(starts) == len(pieces):
+                yield from work()
+                return
+            waiting.append(self._pool.submit(work))
+            if len(waiting) > _AHEAD * len(self._files):
+                yield from waiting.popleft().result()
+        while waiting:
+            yield from waiting.popleft().result()
 
-    def _fill(self, span: tuple[int, int], number: int) -> memoryview:
-        start, end = span
-        while len(self._buffers) <= number:
-            self._buffers.append(bytearray(table("values.json")["chunk_bytes"]))
-        view = memoryview(self._buffers[number])[: end - start]
+    def _look(self, starts: range, end: int, number: int, look: Callable[[int, memoryview], T]) -> list[T]:
+        file, buffer = self._idle.get()
+        try:
+            made = []
+            for at, start in enumerate(starts, number):
+                if len(buffer) < min(starts.step, end - start):
+                    buffer = bytearray(min(starts.step, end - start))
+                view = memoryview(buffer)[: min(starts.step, end - start)]
+                self._fill(file, view, start)
+                made.append(look(at, view))
+            return made
+        finally:
+            self._idle.put((file, buffer))
+
+    def _fill(self, file: BinaryIO, view: memoryview, start: int) -> None:
         filled = 0
         try:
-            self._file.seek(self._begin + start)
+            file.seek(self._begin + start)
             while filled < len(view):
-                count = self._file.readinto(view[filled:])  # type: ignore[attr-defined]
+                count = file.readinto(view[filled:])  # type: ignore[attr-defined]
                 if not count:
                     raise CannotOpenError("it ends before its tensors do")
                 filled += count
@@ -92,12 +115,12 @@ class Data:
             if isinstance(error, CannotOpenError):
                 raise
             raise CannotOpenError(str(error.strerror or error)) from None
-        return view
 
     def close(self) -> None:
         """Wait for what is being read, and close the file."""
         self._pool.shutdown(cancel_futures=True)
-        self._file.close()
+        for file in self._files:
+            file.close()
 
 
 @contextmanager
@@ -107,9 +130,9 @@ def opened(folder: Path, name: str) -> Iterator[Data]:
     Raises:
         CannotOpenError: it is not there, not regular, not permitted or outside the folder.
     """
-    file, _ = open_regular(inside(folder, name))
-    with file, closing(Data(file)) as data:
-        yield data
+    with ExitStack() as stack:
+        files = [stack.enter_context(open_regular(inside(folder, name))[0]) for _ in range(_WORKERS)]
+        yield stack.enter_context(closing(Data(files)))
 
 
 @cache
@@ -156,8 +179,25 @@ def numbers(raw: bytes, dtype: str, meaning: str | None = None) -> NDArray[Any] 
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one piece of a tensor is like: `codes` of them, of which `code` is the first.
+
+    `unusable` counts NaN and infinite codes, the first of which is the one at `wrong`; `constant` says that
+    all are the same code. Of `counted` codes `greatest` have the greatest finite magnitude.
+    """
+
+    codes: int
+    code: int
+    constant: bool
+    unusable: int = 0
+    wrong: int = 0
+    counted: int = 0
+    greatest: int = 0
+
+
 class Survey:
-    """What the codes of one large tensor are like, gathered piece by piece.
+    """What the codes of one large tensor are like, gathered from its pieces in order.
 
     `unusable` counts NaN and infinite codes and `first` is the place of the first one; `constant` says that
     all are the same code; `saturated` is the share of the greatest finite magnitude in the pieces counted.
@@ -169,11 +209,11 @@ class Survey:
         self._view: str = row["view"]
         self._mask: int | None = row.get("mask")
         self._finite: int = row.get("finite", 0)
+        nan = table("values.json")["numbers"].get(dtype, {}).get("nan", [])
+        self._nan = [bytes([code]) for code in nan] if len(nan) <= _FEW_NAN else []
         self._every = table("values.json")["saturation"]["sampled"]
-        self._scratch: Any = None
-        self._code: Any = None
+        self._code: int | None = None
         self._seen = 0
-        self._slices = 0
         self._counted = 0
         self._greatest = 0
         self.unusable = 0
@@ -185,34 +225,40 @@ class Survey:
         """The share of codes of the greatest finite magnitude."""
         return self._greatest / self._counted if self._counted else 0.0
 
-    def add(self, piece: memoryview) -> None:
-        """Look at the next piece, in slices that a processor's cache holds."""
+    def add(self, seen: Seen) -> None:
+        """Take in what the next piece is like."""
+        if self._code is None:
+            self._code = seen.code
+        self.constant = self.constant and seen.constant and seen.code == self._code
+        if seen.unusable and self.first is None:
+            self.first = self._seen + seen.wrong
+        self.unusable += seen.unusable
+        self._seen += seen.codes
+        self._counted += seen.counted
+        self._greatest += seen.greatest
+
+    def look(self, number: int, piece: memoryview) -> Seen:
+        """What the piece `number` is like, of which every few count for saturation; for several threads."""
         import numpy  # noqa: PLC0415
 
-        every = numpy.frombuffer(piece, self._view)
-        step = _SLICE // every.itemsize
-        for at in range(0, len(every), step):
-            codes = every[at : at + step]
-            if self._code is None:
-                self._code = codes[0]
-            if self.constant:
-                self.constant = bool((codes == self._code).all())
-            if self._mask is not None:
-                self._look(numpy, codes)
-            self._seen += len(codes)
-            self._slices += 1
+        codes = numpy.frombuffer(piece, self._view)
+        constant = bool((codes[:_FEW] == codes[0]).all() and (codes == codes[0]).all())
+        sampled = number % self._every == 0
+        if self._mask is None or not (sampled or self._may_hold_unusable(piece)):
+            return Seen(len(codes), int(codes[0]), constant)
+        magnitude = codes & codes.dtype.type(self._mask)
+        unusable = wrong = counted = greatest = 0
+        if int(magnitude.max()) > self._finite:
+            beyond = magnitude > self._finite
+            wrong, unusable = int(beyond.argmax()), int(numpy.count_nonzero(beyond))
+        if sampled:
+            counted = len(codes)
+            greatest = int(numpy.count_nonzero(magnitude == self._finite))
+        return Seen(len(codes), int(codes[0]), constant, unusable, wrong, counted, greatest)
 
-    def _look(self, numpy: Any, codes: Any) -> None:
-        if self._scratch is None or len(self._scratch) < len(codes):
-            self._scratch = numpy.empty_like(codes)
-        magnitude = numpy.bitwise_and(codes, codes.dtype.type(self._mask), out=self._scratch[: len(codes)])
-        greatest = int(magnitude.max())
-        if greatest > self._finite:
-            wrong = magnitude > self._finite
-            if self.first is None:
-                self.first = self._seen + int(wrong.argmax())
-            self.unusable += int(numpy.count_nonzero(wrong))
-        if self._slices % self._every == 0:
-            self._counted += len(codes)
-            if greatest >= self._finite:
-                self._greatest += int(numpy.count_nonzero(magnitude == self._finite))
+    def _may_hold_unusable(self, piece: memoryview) -> bool:
+        """Whether one of the few codes that are NaN is there; True for a dtype with many of them."""
+        whole = piece.obj
+        if not self._nan or not isinstance(whole, bytes | bytearray) or len(whole) < len(piece):
+            return True
+        return any(whole.find(code, 0, len(piece)) >= 0 for code in self._nan)

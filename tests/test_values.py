@@ -258,8 +258,8 @@ def test_unusable_codes_are_those_of_the_dtype(dtype: str) -> None:
     values = numbers(random, dtype)
     assert values is not None
     survey = Survey(dtype)
-    survey.add(memoryview(random)[: 1 << 15])
-    survey.add(memoryview(random)[1 << 15 :])
+    survey.add(survey.look(0, memoryview(random)[: 1 << 15]))
+    survey.add(survey.look(1, memoryview(random[1 << 15 :])))
     wrong = ~np.isfinite(values)
     assert (survey.unusable, survey.constant) == (int(wrong.sum()), False)
     assert survey.first == (int(wrong.argmax()) if wrong.any() else None)
@@ -288,3 +288,25 @@ def test_the_option(arguments: list[str], code: int, first: bool, example: Path)
     result = CliRunner().invoke(app, words if first else words[1:] + words[:1])
     assert result.exit_code == code
     assert ("QF703" in result.output) == bool(code)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "code"), [("F8_E4M3", b"\xff"), ("F8_E5M2", b"\x7d"), ("BF16", b"\x80\xff")]
+)
+def test_pieces_are_put_together_in_order(dtype: str, code: bytes, tmp_path: Path) -> None:
+    size = table("values.json")["piece_bytes"]
+    wide = exports.nbytes(dtype, [1])
+    shape = [21 * size // wide // 128 + 1, 128]
+    exports.write_shard(tmp_path / "model.safetensors", {"weight": [dtype, shape]})
+    tensor = Tensor("weight", dtype, tuple(shape), "model.safetensors", 0, exports.nbytes(dtype, shape))
+    places = [20 * size // wide, size // wide - 1, size // wide, 8 * size // wide - 1, 8 * size // wide]
+    with (tmp_path / tensor.file).open("r+b") as file:
+        begin = 8 + int.from_bytes(file.read(8), "little")
+        for place in places:
+            file.seek(begin + place * wide)
+            file.write(code)
+    survey = Survey(dtype)
+    with opened(tmp_path, tensor.file) as data:
+        for seen in data.each(tensor, survey.look):
+            survey.add(seen)
+    assert (survey.unusable, survey.first, survey.constant) == (5, size // wide - 1, False)

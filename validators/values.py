@@ -208,8 +208,8 @@ def _global_scales(context: Context, single: Mapping[str, float]) -> Iterator[Fi
 
 def _of_large(tensor: Tensor, data: Data) -> Iterator[Finding]:
     survey = Survey(tensor.dtype)
-    for piece in data.pieces(tensor):
-        survey.add(piece)
+    for seen in data.each(tensor, survey.look):
+        survey.add(seen)
     place: dict[str, Any] = {"file": tensor.file, "tensor": tensor.name}
     if survey.unusable:
         yield finding("QF707", **place, number=f"{survey.unusable:,}", dtype=tensor.dtype, first=survey.first)
