@@ -50,14 +50,16 @@ class Element:
 def element(name: str, pack_method: str | None = None) -> Element:
     """The dtype `name` of a spec; `pack_method` orders the codes of a dtype without an order of its own.
 
+    Without a declared pack method such a dtype cannot be unpacked.
+
     Raises:
-        KeyError: the dtype or the pack method is not declared.
+        KeyError: the dtype is not declared.
     """
     declared = table("elements.json")
     facts = declared["elements"][name]
     packing = facts.get("packing")
     if packing is not None:
-        order = packing["places"] if "places" in packing else declared["pack_orders"][pack_method]
+        order = packing.get("places") or declared["pack_orders"].get(pack_method, ())
         packing = Packing(packing["bits"], packing["bytes"], packing["codes"], tuple(order))
     cast = facts.get("torch")
     return Element(
