@@ -177,22 +177,36 @@ class Resolver:
         groups: Any = self.block
         for step in declared.groups:
             groups = (groups or {}).get(step)
-        layers: Any = self.block.get("layer_quant_config")
+        layers = self.block.get("layer_quant_config")
         if not groups:
-            return None, layers or {}
-        if not isinstance(layers, dict):
+            return None, self._cleared(layers or {}, ())
+        if not isinstance(layers, dict) and not declared.specs:
             raise _ConfigError(f"{declared.groups[-1]} is {groups!r}, but there is no layer_quant_config")
-        taken = [name for name in layers if any(fnmatchcase(name, pattern) for pattern in groups)]
+        sources = [self.block.get(key) or {} for key in declared.specs or ("layer_quant_config",)]
+        specs = {
+            name: (source[name] or {}).get("output_tensors")
+            for source in reversed(sources)
+            for name in source
+            if any(fnmatchcase(name, pattern) for pattern in groups)
+        }
+        taken = list(specs)
+        if declared.unmatched is not None and not any(specs.values()):
+            return None, self._cleared(layers or {}, ())
         if not taken:
             raise _ConfigError(f"no key of layer_quant_config matches {declared.groups[-1]} {groups!r}")
-        specs = [(layers[name] or {}).get("output_tensors") for name in taken]
-        if any(identity(spec) != identity(specs[0]) for spec in specs):
+        first = specs[taken[0]]
+        if any(identity(spec) != identity(first) for spec in specs.values()):
             raise _ConfigError(f"the layer configs {taken!r} quantize the KV cache differently")
-        if specs[0] is None:
+        if first is None:
             raise _ConfigError(f"the layer configs {taken!r} have no output_tensors for the KV cache")
-        cleared = {*taken, *declared.also_cleared}
-        return specs[0], {
-            name: {**layer, "output_tensors": None} if name in cleared and layer else layer
+        return first, self._cleared(layers or {}, (*taken, *declared.also_cleared))
+
+    def _cleared(self, layers: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+        """The layer configs without the outputs that are quantized for the attention."""
+        attention = self.target.header.kv_cache.attention
+        every = attention is not None and self.block.get(attention) is not None
+        return {
+            name: {**layer, "output_tensors": None} if layer and (every or name in names) else layer
             for name, layer in layers.items()
         }
 

@@ -16,6 +16,7 @@ def register() -> None:
         register_quantization_config,
     )
 
-    from quark_format.vllm_plugin.config import QuarkFormatConfig  # noqa: PLC0415
+    from quark_format.vllm_plugin.config import QuarkFormatConfig, QuarkFp8Config  # noqa: PLC0415
 
     register_quantization_config("quark")(QuarkFormatConfig)
+    register_quantization_config("fp8")(QuarkFp8Config)

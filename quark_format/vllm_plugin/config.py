@@ -8,14 +8,19 @@ import torch
 from vllm.config import get_current_vllm_config
 from vllm.logger import init_logger
 from vllm.model_executor.layers.attention import Attention
+from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
 from vllm.model_executor.layers.fused_moe import RoutedExperts
 from vllm.model_executor.layers.linear import LinearBase
-from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
+from vllm.model_executor.layers.quantization.base_config import QuantizationConfig, QuantizeMethodBase
+from vllm.model_executor.layers.quantization.fp8 import Fp8Config
 from vllm.model_executor.layers.quantization.quark.quark import QuarkConfig
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
+from vllm.model_executor.models.utils import WeightsMapper
 
-from quark_format.formats import load_config
+from quark_format.declarations import as_quark
+from quark_format.formats import detect, load_config
 from quark_format.resolver import Refusal, Resolution, Resolver
+from quark_format.targets import target
 from quark_format.vllm_plugin.choices import TARGET, load, platform, quant_key
 from quark_format.vllm_plugin.layout import Checkpoint
 from quark_format.vllm_plugin.methods import BUILDERS, Request
@@ -64,7 +69,16 @@ class QuarkFormatConfig(QuarkConfig):
             QuarkRefusalError: the plugin does not serve it.
         """
         load_config({"quantization_config": config})
-        return cls(config)
+        return cls(as_quark(config, detect(config).mode or ""))
+
+    @staticmethod
+    def get_cache_scale_mapper() -> WeightsMapper:
+        """vLLM's names of the scales of the cache, by those of every format version."""
+        scales = target(TARGET).header.kv_cache.scales or ()
+        return (
+            WeightsMapper(orig_to_new_suffix={one.from_: one.to for one in scales})
+            | QuantizationConfig.get_cache_scale_mapper()
+        )
 
     @classmethod
     def get_min_capability(cls) -> int:
@@ -106,6 +120,8 @@ class QuarkFormatConfig(QuarkConfig):
         answer = self.answer(layer, prefix)
         if answer is None:
             return None
+        if self.kv_cache_config is not None and isinstance(layer, AttentionLayerBase):
+            _tell_cache_dtype(self.kv_cache_config["dtype"])
         return BUILDERS[answer.kind](Request(self, layer, prefix, answer, answer.choice.on(platform())))
 
     def get_quant_method_target(self, prefix: str, layer_type: type[torch.nn.Module]) -> Any:
@@ -118,3 +134,28 @@ class QuarkFormatConfig(QuarkConfig):
             raise QuarkRefusalError(f"{prefix} on {platform()}: {answer.reason}")
         first = answer.choice.on(platform())[0]
         return *(quant_key(first.keys.get(position)) for position in ("weight", "input")), load(first.scheme)
+
+
+def _tell_cache_dtype(declared: str) -> None:
+    cache = get_current_vllm_config().cache_config
+    if cache is not None and cache.cache_dtype == "auto":
+        logger.warning_once(
+            "The checkpoint declares an %s KV cache with stored scales, but kv_cache_dtype is auto: keys and "
+            "values are cached in the model's dtype. Set kv_cache_dtype to fp8 to use the declared cache.",
+            declared,
+        )
+
+
+class QuarkFp8Config(Fp8Config):
+    """vLLM's own config for FP8 checkpoints, but for those that Quark wrote in its custom mode `fp8`."""
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> QuantizationConfig:
+        """Quark's block as the plugin reads it, any other as vLLM does.
+
+        Raises:
+            ConfigError, QuarkRefusalError: as for a block of Quark.
+        """
+        if detect(config).mode is None:
+            return Fp8Config.from_config(config)
+        return QuarkFormatConfig.from_config(config)

@@ -173,6 +173,15 @@ class Inherited(BaseModel):
     """
 
 
+class CacheScale(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+    )
+    from_: Annotated[str, Field(alias="from")]
+    to: str | None
+    reason: Annotated[str | None, Field(min_length=1)] = None
+
+
 class KvCache(BaseModel):
     """
     Layer configs whose `output_tensors` the target takes for the KV cache and then forgets.
@@ -188,6 +197,22 @@ class KvCache(BaseModel):
     also_cleared: list[str]
     """
     Keys of layer_quant_config that are cleared too if there are groups.
+    """
+    specs: Annotated[list[str] | None, Field(min_length=1)] = None
+    """
+    Keys of the config whose layer configs may quantize the cache, in order; layer_quant_config alone if absent.
+    """
+    unmatched: Literal["ignored"] | None = None
+    """
+    Groups that no layer config quantizes: refused, if absent, or taken for no groups.
+    """
+    attention: str | None = None
+    """
+    Key of the config that, if it is not null, says that outputs of layers are quantized for the attention: all are cleared.
+    """
+    scales: list[CacheScale] | None = None
+    """
+    The target's names of the checkpoint's scales of the cache: new endings by old ones; null: there is no use for it.
     """
     source: Annotated[str, Field(min_length=1)]
 
