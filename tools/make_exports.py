@@ -1,11 +1,11 @@
-"""Make real tiny checkpoints with amd-quark 0.13 by the recipes in tests/data/export_recipes.yaml. No network.
+"""Make real tiny checkpoints with amd-quark 0.13 by the recipes in tests/data/export_recipes.yaml, offline.
 
     python tools/make_exports.py --list
     python tools/make_exports.py OUT [NAME-GLOB...] [--reference]
 
-Each export is a folder OUT/NAME: a model with random weights, built here, quantized and written by amd-quark's
-own API, eager or file2file. `--reference` adds OUT/references/NAME.safetensors: the logits of the model before
-(float32) and after quantization, computed by amd-quark's own fake-quantized modules in the model's dtype and in
+Each export is a folder OUT/NAME: a model with random weights, built here, quantized and written by amd-quark
+itself, eager or file2file. `--reference` adds OUT/references/NAME.safetensors: logits of the model before its
+quantization (float32) and after, computed by amd-quark's fake-quantized modules in the model's dtype and in
 float32.
 
 amd-quark has no CPU kernel for two steps: the fake quantization of MXFP4 inputs in 16 bits, for which its own
