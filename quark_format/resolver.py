@@ -21,6 +21,7 @@ from quark_format.targets import Target
 from quark_format.targets import target as find_target
 
 WRITER = "quark"
+_TYPES = "layer_type_quant_config"
 _WRITERS: list[str] = [one["name"] for one in table("catalog.json")["writers"]]
 
 
@@ -280,7 +281,10 @@ class Resolver:
         except ShardConflictError as conflict:
             reason = f"{conflict}; {self.target.name} wants one treatment"
             return Refusal(module, kind, None, None, "names", reason)
-        if key is None and not declared.global_config:
+        typed = (self.block.get(_TYPES) or {}).get(declared.layer_type) if key is None else None
+        if typed is not None:
+            key, layer = f"{_TYPES}/{declared.layer_type}", typed
+        elif key is None and not declared.global_config:
             layer = None
         found = self._choices.get((kind, key))
         if found is None:

@@ -97,6 +97,11 @@ class QuarkFormatConfig(QuarkConfig):
             self._resolver = Resolver(self.block, TARGET, next(iter(architectures), None))
         return self._resolver
 
+    @property
+    def rotated(self) -> frozenset[str]:
+        """vLLM's names of the modules whose input is rotated at run time."""
+        return frozenset(map(self.resolver.architecture.rename, self.checkpoint.rotated))
+
     def answer(self, layer: torch.nn.Module, prefix: str) -> Resolution | None:
         """What serves `layer`; None for a layer of no kind that is quantized.
 

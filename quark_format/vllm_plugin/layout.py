@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -32,6 +33,7 @@ class Checkpoint:
 
     def __init__(self, block: Mapping[str, Any]) -> None:
         """Read the block of one config."""
+        self.block = block
         verdict = detect(dict(block))
         export = block.get("export") or {}
         self.table: Layouts = layouts(verdict.version or table("catalog.json")["versions"][-1]["version"])
@@ -43,13 +45,37 @@ class Checkpoint:
             role=_LINEAR,
         )
 
-    def row(self, part: str, spec: Any) -> Row:
-        """The layout row of `part` (weight, input) for its spec.
+    @property
+    def rotation(self) -> tuple[Entry, ...]:
+        """The tensors of a layer whose input is rotated at run time."""
+        declared = self.table.raw.get("rotation") or {"tensors": ()}
+        return tuple(
+            Entry(one["suffix"], tuple(one["dtypes"]), None, True, None) for one in declared["tensors"]
+        )
+
+    @cached_property
+    def rotated(self) -> frozenset[str]:
+        """The checkpoint's names of the layers whose input is rotated at run time."""
+        declared = self.table.raw.get("rotation")
+        algorithms = self.block.get("algo_config") or ()
+        if declared is None or not isinstance(algorithms, Sequence):
+            return frozenset()
+        found: list[str] = []
+        for algorithm in algorithms:
+            if algorithm.get("name") in declared["algorithms"]:
+                value: Any = algorithm
+                for step in declared["layers"]:
+                    value = (value or {}).get(step)
+                found += value or ()
+        return frozenset(found)
+
+    def row(self, part: str, spec: Any, conditions: Conditions | None = None) -> Row:
+        """The layout row of `part` (weight, input) for its spec; of a linear layer unless `conditions` say.
 
         Raises:
             NoLayoutError: the format has none.
         """
-        found = self.table.row(part, stages(spec), self.conditions)
+        found = self.table.row(part, stages(spec), conditions or self.conditions)
         if found is None or found.unexportable is not None:
             why = f": {found.unexportable}" if found is not None else ""
             raise NoLayoutError(f"format {self.table.version} has no layout for this {part}{why}: {spec!r}")

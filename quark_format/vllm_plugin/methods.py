@@ -79,22 +79,30 @@ class SchemeMethod(QuarkLinearMethod):
 
 
 def linear(request: Request) -> QuantizeMethodBase:
-    """The method of a linear layer or an output head."""
+    """The method of a linear layer or output head; where inputs are rotated ours is the only candidate."""
     own = request.answer.choice
     if own.family is None:
         return load(own.scheme)()
-    preferred = [choice for choice in request.choices if choice is not own]
-    candidates = [
-        Candidate(choice, partial(load(choice.scheme), **arguments(choice))) for choice in preferred
+    checkpoint, rotated = request.config.checkpoint, request.config.rotated
+    parts = [
+        {**arguments(part.choice), "rotated": part.module in rotated}
+        for part in request.answer.parts or (request.answer,)
     ]
-    parts = [arguments(part.choice) for part in request.answer.parts] or [arguments(own)]
-    candidates.append(Candidate(own, partial(load(own.scheme), request.config.checkpoint, parts)))
+    candidates = [
+        Candidate(choice, partial(load(choice.scheme), **arguments(choice)))
+        for choice in request.choices
+        if choice is not own and not any(part["rotated"] for part in parts)
+    ]
+    candidates.append(Candidate(own, partial(load(own.scheme), checkpoint, parts)))
     return SchemeMethod(request.config, candidates)
 
 
 def embedding(request: Request) -> QuantizeMethodBase:
     """The method of an embedding."""
-    return load(request.answer.choice.scheme)()
+    own = request.answer.choice
+    if own.family is None:
+        return load(own.scheme)()
+    return load(own.scheme)(request.config.checkpoint, [arguments(own)])
 
 
 def attention(request: Request) -> QuantizeMethodBase:

@@ -136,6 +136,10 @@ class Kind(BaseModel):
     """
     The rule `experts_by_children` of names.json is for modules of this kind.
     """
+    layer_type: str | None = None
+    """
+    Key of layer_type_quant_config for modules of this kind; absent: the target does not look there.
+    """
 
 
 class Position(BaseModel):
@@ -439,27 +443,6 @@ class Schemes(BaseModel):
     rows: list[Row]
 
 
-class Extension(BaseModel):
-    """
-    Rows of a target that extends another, and which of the other's rows it tries before its own.
-    """
-
-    model_config = ConfigDict(
-        extra="forbid",
-    )
-    field_schema: Annotated[str, Field(alias="$schema")]
-    inherited: list[Inherited]
-    kinds: dict[str, Kind]
-    """
-    Kinds that differ from the extended target's.
-    """
-    specs: dict[str, Spec]
-    """
-    Specs besides those of the extended target, which rows may name too.
-    """
-    rows: list[Row]
-
-
 class Kernels(BaseModel):
     """
     The kernels of each family in the order in which the target tries them.
@@ -535,6 +518,44 @@ class Deviations(BaseModel):
     field_schema: Annotated[str, Field(alias="$schema")]
     selection: list[Deviation]
     names: list[NameDeviation]
+
+
+class Renamed(BaseModel):
+    """
+    Rules for some architectures, applied after those of the extended target.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+    )
+    architectures: Annotated[list[str], Field(min_length=1)]
+    rules: Renames
+    reason: str
+
+
+class Extension(BaseModel):
+    """
+    Rows of a target that extends another, and which of the other's rows it tries before its own.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+    )
+    field_schema: Annotated[str, Field(alias="$schema")]
+    inherited: list[Inherited]
+    kinds: dict[str, Kind]
+    """
+    Kinds that differ from the extended target's.
+    """
+    specs: dict[str, Spec]
+    """
+    Specs besides those of the extended target, which rows may name too.
+    """
+    rows: list[Row]
+    renamed: list[Renamed] | None = None
+    """
+    Names of checkpoints that the extended target's model classes do not know.
+    """
 
 
 class Targets(RootModel[Target | Schemes | Extension | Kernels | Architectures | Deviations | Presets]):

@@ -58,6 +58,13 @@ _FAKE: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None, Elem
 }
 
 
+def quantize_dequantize(
+    x: torch.Tensor, of: Element, scale: torch.Tensor, zero_point: torch.Tensor | None = None
+) -> torch.Tensor:
+    """`x` rounded onto the values of `of` times `scale`, in the dtype of `x`; scale and offset broadcast."""
+    return _FAKE[of.number](x, scale, zero_point, of)
+
+
 def power_of_two_even(amax: torch.Tensor, of: Element) -> torch.Tensor:
     """The float32 power of two for groups with the largest magnitude `amax`, its mantissa rounded to even.
 
@@ -243,7 +250,7 @@ class ActivationQuantizer:
     def equals(self, other: ActivationQuantizer | None) -> bool:
         """Whether `other` has the same stored scales and zero points."""
         names = ("scale", "zero_point", "scale_2")
-        return other is not None and all(_equal(getattr(self, name), getattr(other, name)) for name in names)
+        return other is not None and all(same(getattr(self, name), getattr(other, name)) for name in names)
 
     def _with_quantized_scale(self, wide: torch.Tensor, scale: torch.Tensor, of: Element) -> torch.Tensor:
         """Blocks quantized with a quantized scale; one that becomes zero makes its block zero."""
@@ -260,5 +267,6 @@ class ActivationQuantizer:
         return _PARAMETERS[self._element.number](low, high, self._element, self._spec)
 
 
-def _equal(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+def same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    """Whether two tensors, or None, are equal."""
     return one is other if one is None or other is None else torch.equal(one, other)

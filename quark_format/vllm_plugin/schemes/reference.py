@@ -13,7 +13,8 @@ from vllm.model_executor.layers.quantization.quark.schemes import QuarkScheme
 
 from quark_format.declarations import stages
 from quark_format.layouts import DIMS, Dim, Entry
-from quark_format.vllm_plugin.kernels.quantize import ActivationQuantizer
+from quark_format.vllm_plugin.kernels.quantize import ActivationQuantizer, same
+from quark_format.vllm_plugin.kernels.rotate import hadamard, rotate, rotation_matrix
 from quark_format.vllm_plugin.layout import INPUT, WEIGHT, Checkpoint, WeightLayout
 from quark_format.vllm_plugin.stored import Sizes, StoredTensor, axes
 
@@ -25,7 +26,39 @@ class MissingTensorError(ValueError):
     """A tensor that the config asks for and the checkpoint does not have."""
 
 
-@dataclass
+@dataclass(frozen=True)
+class InputTransform:
+    """What happens to the input of one part: scaled, rotated, then quantized and dequantized."""
+
+    prescale: torch.Tensor | None
+    rotation: torch.Tensor | None
+    quantizer: ActivationQuantizer | None
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """`x` [..., in], in its dtype."""
+        if self.prescale is not None:
+            x = x * self.prescale.to(x.dtype)
+        if self.rotation is not None:
+            x = _rotated(x, self.rotation)
+        return x if self.quantizer is None else self.quantizer(x)
+
+    def equals(self, other: InputTransform) -> bool:
+        """Whether `other` gives the same values."""
+        tensors = ((self.prescale, other.prescale), (self.rotation, other.rotation))
+        if not all(same(*pair) for pair in tensors):
+            return False
+        if self.quantizer is None:
+            return other.quantizer is None
+        return self.quantizer.equals(other.quantizer)
+
+
+def _rotated(x: torch.Tensor, stored: torch.Tensor) -> torch.Tensor:
+    features = x.shape[-1]
+    whole = stored.shape[0] == features and not stored.is_floating_point() and not features & (features - 1)
+    return hadamard(x) if whole else rotate(x, rotation_matrix(stored))
+
+
+@dataclass(frozen=True)
 class Part:
     """One module of the checkpoint: its weight's layout, its activation spec and the tensors of both."""
 
@@ -34,31 +67,42 @@ class Part:
     input_entries: tuple[Entry, ...]
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint, weight: Any = None, input: Any = None) -> Part:  # noqa: A002 - a row's argument
-        """From the specs of the weight and the input, null for none.
+    def of(
+        cls,
+        checkpoint: Checkpoint,
+        weight: Any = None,
+        input: Any = None,
+        *,
+        rotated: bool = False,  # noqa: A002
+    ) -> Part:
+        """From the specs of the weight and the input, null for none; the input of a `rotated` one is rotated.
 
         Raises:
             NoLayoutError: the format has no layout for them.
         """
         row = checkpoint.row(INPUT, input)
-        return cls(WeightLayout.of(checkpoint, weight), tuple(stages(input)), row.entries)
+        entries = (*row.entries, *(checkpoint.rotation if rotated else ()))
+        return cls(WeightLayout.of(checkpoint, weight), tuple(stages(input)), entries)
 
-    def entries(self) -> Iterable[Entry]:
+    def entries(self) -> Sequence[Entry]:
         """Every tensor that the module has."""
         return (*self.layout.row.entries, *self.input_entries)
+
+    def transform(self, stored: Mapping[str, torch.Tensor]) -> InputTransform:
+        """What happens to this part's input, with its stored scales and rotation."""
+        rotation = stored.get("input_rotation")
+        return InputTransform(stored.get("input_prescale"), rotation, self.quantizer(stored))
 
     def quantizer(self, stored: Mapping[str, torch.Tensor]) -> ActivationQuantizer | None:
         """What quantizes this part's input, with its stored scales; None for an input as it is."""
         if not self.input_stages:
             return None
-        names = ("input_scale", "input_zero_point", "input_scale_2")
-        scale, zero_point, scale_2 = (stored.get(name) for name in names)
-        return ActivationQuantizer(
-            self.input_stages,
-            None if scale is None else scale.to(torch.float32),
-            zero_point,
-            None if scale_2 is None else scale_2.to(torch.float32),
-        )
+        scale, scale_2 = (_float(stored.get(name)) for name in ("input_scale", "input_scale_2"))
+        return ActivationQuantizer(self.input_stages, scale, stored.get("input_zero_point"), scale_2)
+
+
+def _float(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    return None if tensor is None else tensor.to(torch.float32)
 
 
 class ReferenceLinear(QuarkScheme):
@@ -102,7 +146,7 @@ class ReferenceLinear(QuarkScheme):
             self.parts = [self.parts[0]] * len(output_partition_sizes)
         self.sizes = [
             Sizes({"out": out, "in": input_size_per_partition}, {"out": whole, "in": input_size}, start)
-            for out, whole, start in _outputs(layer, output_partition_sizes, output_size)
+            for out, whole, start in outputs(layer, output_partition_sizes, output_size)
         ]
         self.dtype = params_dtype
         device = torch.get_default_device()
@@ -125,8 +169,11 @@ class ReferenceLinear(QuarkScheme):
         self.stored = [self._taken(layer, at, part) for at, part in enumerate(self.parts)]
         for suffix in self.suffixes:
             delattr(layer, suffix)
-        self.quantizers = [part.quantizer(own) for part, own in zip(self.parts, self.stored, strict=True)]
-        self.alike = _alike(self.parts, self.quantizers)
+        self.transforms = [part.transform(own) for part, own in zip(self.parts, self.stored, strict=True)]
+        self.alike = all(
+            part.input_stages == self.parts[0].input_stages and transform.equals(self.transforms[0])
+            for part, transform in zip(self.parts, self.transforms, strict=True)
+        )
         self.packed = os.environ.get(KEEP_PACKED) == "1"
         if self.packed:
             return
@@ -161,12 +208,12 @@ class ReferenceLinear(QuarkScheme):
     ) -> torch.Tensor:
         """`x` [..., in] times the weight, plus `bias` [out], in the dtype of `x`."""
         if self.alike and not self.packed:
-            return self.plain.apply(layer, _quantized(x, self.quantizers[0]), bias)
+            return self.plain.apply(layer, self.transforms[0](x), bias)
         weight = self.weight() if self.packed else layer.weight
         pieces = weight.split([size.here["out"] for size in self.sizes])
         outputs = [
-            torch.nn.functional.linear(_quantized(x, quantizer), piece)
-            for quantizer, piece in zip(self.quantizers, pieces, strict=True)
+            torch.nn.functional.linear(transform(x), piece)
+            for transform, piece in zip(self.transforms, pieces, strict=True)
         ]
         output = torch.cat(outputs, -1)
         return output if bias is None else output + bias
@@ -176,20 +223,7 @@ def _weights(stored: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {suffix: tensor for suffix, tensor in stored.items() if suffix.startswith(WEIGHT)}
 
 
-def _quantized(x: torch.Tensor, quantizer: ActivationQuantizer | None) -> torch.Tensor:
-    return x if quantizer is None else quantizer(x)
-
-
-def _alike(parts: Sequence[Part], quantizers: Sequence[ActivationQuantizer | None]) -> bool:
-    """Whether all parts quantize their input with the same specs and the same stored scales."""
-    first, *others = zip(parts, quantizers, strict=True)
-    return all(
-        part.input_stages == first[0].input_stages and (quantizer is None or quantizer.equals(first[1]))
-        for part, quantizer in others
-    )
-
-
-def _outputs(
+def outputs(
     layer: torch.nn.Module, partitions: Sequence[int], output_size: int
 ) -> Iterable[tuple[int, int, dict[Dim, int]]]:
     """For each part its output channels on this rank and as a whole, and a start that is no multiple."""
