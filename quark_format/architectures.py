@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from quark_format.models.targets.tables import Architectures, ExpertMapping, Implementation, Pair, Renames
+from quark_format.models.targets.tables import (
+    Architectures,
+    ExpertMapping,
+    Implementation,
+    Pair,
+    Renamed,
+    Renames,
+)
 
 Rename = Callable[[str], str]
 
@@ -17,6 +24,7 @@ class Architecture:
     """One architecture as a target implements it.
 
     `known`: the target lists it; otherwise the target's usual fused modules and no renames stand in.
+    `added`: renames of a target that extends another, after the other's.
     """
 
     name: str | None
@@ -24,16 +32,11 @@ class Architecture:
     fused: Mapping[str, Sequence[str]]
     renames: Renames
     experts: ExpertMapping | None
+    added: tuple[Renames, ...] = ()
 
     @cached_property
     def _rules(self) -> tuple[Rename, ...]:
-        kinds: Iterable[tuple[Callable[[str, str], Rename], Sequence[Pair] | None]] = (
-            (_regex, self.renames.regex),
-            (_substring, self.renames.substring),
-            (_prefix, self.renames.prefix),
-            (_suffix, self.renames.suffix),
-        )
-        return tuple(make(*pair.root) for make, pairs in kinds for pair in pairs or ())
+        return tuple(rule for renames in (self.renames, *self.added) for rule in _rules(renames))
 
     def rename(self, name: str) -> str:
         """The target's name for the checkpoint's module, or config pattern, `name`.
@@ -49,6 +52,16 @@ class Architecture:
     def joined(self) -> Mapping[str, str]:
         """From the last component of a part to that of the fused module that joins it."""
         return {part: whole for whole, members in self.fused.items() for part in members}
+
+
+def _rules(renames: Renames) -> Iterable[Rename]:
+    kinds: Iterable[tuple[Callable[[str, str], Rename], Sequence[Pair] | None]] = (
+        (_regex, renames.regex),
+        (_substring, renames.substring),
+        (_prefix, renames.prefix),
+        (_suffix, renames.suffix),
+    )
+    return (make(*pair.root) for make, pairs in kinds for pair in pairs or ())
 
 
 def _regex(pattern: str, new: str) -> Rename:
@@ -71,14 +84,19 @@ def _suffix(old: str, new: str) -> Rename:
 class ArchitectureIndex:
     """The architectures of one target by name."""
 
-    def __init__(self, tables: Architectures) -> None:
-        """Index the implementations."""
+    def __init__(self, tables: Architectures, renamed: Sequence[Renamed] = ()) -> None:
+        """Index the implementations; `renamed` adds rules of a target that extends the tables' own."""
         self._tables = tables
+        self._renamed = renamed
         self._implementations = {
             name: implementation
             for implementation in tables.implementations
             for name in implementation.architectures
         }
+
+    def extended(self, renamed: Sequence[Renamed]) -> ArchitectureIndex:
+        """The same architectures with more rules."""
+        return ArchitectureIndex(self._tables, renamed)
 
     def get(self, name: str | None) -> Architecture:
         """The architecture `name` of a config.json's `architectures`, known or not."""
@@ -96,4 +114,5 @@ class ArchitectureIndex:
             {whole: members for one in fused for whole, members in one.items()},
             self._tables.renames[found.renames] if found.renames else Renames(),
             self._tables.experts[found.experts] if found.experts else None,
+            tuple(one.rules for one in self._renamed if name in one.architectures),
         )

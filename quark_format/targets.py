@@ -81,8 +81,8 @@ class Target:
     @cached_property
     def architectures(self) -> ArchitectureIndex:
         """The model architectures."""
-        if self.base is not None:
-            return self.base.architectures
+        if self.base is not None and self.extension is not None:
+            return self.base.architectures.extended(self.extension.renamed or ())
         return ArchitectureIndex(Architectures.model_validate(self._table("architectures")))
 
     @cached_property
