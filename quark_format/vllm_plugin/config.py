@@ -22,7 +22,7 @@ from quark_format.formats import detect, load_config
 from quark_format.resolver import Refusal, Resolution, Resolver
 from quark_format.targets import target
 from quark_format.vllm_plugin.choices import TARGET, load, platform, quant_key
-from quark_format.vllm_plugin.layout import Checkpoint
+from quark_format.vllm_plugin.layout import Checkpoint, NoLayoutError
 from quark_format.vllm_plugin.methods import BUILDERS, Request
 
 KINDS: tuple[tuple[type[torch.nn.Module], str], ...] = (
@@ -80,6 +80,15 @@ class QuarkFormatConfig(QuarkConfig):
             | QuantizationConfig.get_cache_scale_mapper()
         )
 
+    def get_checkpoint_weight_mapper(self) -> WeightsMapper:
+        """vLLM's names of modules that its model classes do not know under the checkpoint's."""
+        added = self.resolver.architecture.added
+        substring = [pair.root for renames in added for pair in renames.substring or ()]
+        return (
+            WeightsMapper(orig_to_new_substr=dict(substring))
+            | QuantizationConfig.get_checkpoint_weight_mapper()
+        )
+
     @classmethod
     def get_min_capability(cls) -> int:
         """Least compute capability, ten times the version: the reference kernels run everywhere."""
@@ -127,7 +136,11 @@ class QuarkFormatConfig(QuarkConfig):
             return None
         if self.kv_cache_config is not None and isinstance(layer, AttentionLayerBase):
             _tell_cache_dtype(self.kv_cache_config["dtype"])
-        return BUILDERS[answer.kind](Request(self, layer, prefix, answer, answer.choice.on(platform())))
+        request = Request(self, layer, prefix, answer, answer.choice.on(platform()))
+        try:
+            return BUILDERS[answer.kind](request)
+        except NoLayoutError as error:
+            raise QuarkRefusalError(f"{prefix} on {platform()}: {error}") from error
 
     def get_quant_method_target(self, prefix: str, layer_type: type[torch.nn.Module]) -> Any:
         """vLLM's question for keys and class without a layer: the keys where vLLM's own row answers."""

@@ -14,7 +14,7 @@ from quark_format.formats import detect
 from quark_format.layouts import DIMS, Conditions, Entry, Layouts, Row, layouts, parameters
 from quark_format.tables import table
 from quark_format.vllm_plugin.kernels.dequantize import Step, apply_steps, spread
-from quark_format.vllm_plugin.kernels.elements import Element, decode, element
+from quark_format.vllm_plugin.kernels.elements import Element, decode, element, known
 
 WEIGHT = "weight"
 INPUT = "input"
@@ -22,6 +22,7 @@ _LINEAR = "linear"
 _REAL = "real_quantized"
 _FLOATS = "stored_float"
 _SCALAR = "scalar"
+_INTEGER = "integer"
 
 
 class NoLayoutError(ValueError):
@@ -106,6 +107,7 @@ class WeightLayout:
         declared = table("elements.json")
         recipe = next(one for one in declared["steps"] if one["layouts"] is None or row.id in one["layouts"])
         steps = tuple(Step(one["minus"], tuple(one["times"])) for one in recipe["steps"])
+        _check_zero_points(row, steps, listed)
         if any(entry.suffix == WEIGHT and entry.dtypes == _FLOATS for entry in row.entries):
             return cls(row, parameters(listed), {}, ())
         order = declared["orders_by_layout"].get(row.id, checkpoint.pack_method)
@@ -149,6 +151,16 @@ class WeightLayout:
         if len(dims) == 1:
             return values.unsqueeze(1 - DIMS.index(dims[0]))
         return values if tuple(dims) == DIMS else values.t()
+
+
+def _check_zero_points(row: Row, steps: Sequence[Step], listed: Sequence[Mapping[str, Any]]) -> None:
+    there = {entry.suffix for entry in row.entries}
+    lost = [step.minus for step in steps if step.minus is not None and step.minus not in there]
+    integers = any(element(stage["dtype"]).number == _INTEGER for stage in listed if known(stage["dtype"]))
+    if lost and integers and any(stage.get("symmetric") is False for stage in listed):
+        raise NoLayoutError(
+            f"{row.title}: the weight is asymmetric, so {lost[0]} is needed to read it, and it is not stored"
+        )
 
 
 def _scale_element(listed: Sequence[Mapping[str, Any]]) -> Element | None:

@@ -83,7 +83,7 @@ def linear(request: Request) -> QuantizeMethodBase:
     own = request.answer.choice
     if own.family is None:
         return load(own.scheme)()
-    checkpoint, rotated = request.config.checkpoint, request.config.rotated
+    rotated = request.config.rotated
     parts = [
         {**arguments(part.choice), "rotated": part.module in rotated}
         for part in request.answer.parts or (request.answer,)
@@ -93,7 +93,8 @@ def linear(request: Request) -> QuantizeMethodBase:
         for choice in request.choices
         if choice is not own and not any(part["rotated"] for part in parts)
     ]
-    candidates.append(Candidate(own, partial(load(own.scheme), checkpoint, parts)))
+    scheme = load(own.scheme)(request.config.checkpoint, parts)
+    candidates.append(Candidate(own, lambda: scheme))
     return SchemeMethod(request.config, candidates)
 
 

@@ -4,21 +4,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vllm.model_executor.layers.fused_moe import UnquantizedFusedMoEMethod
-from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
+from vllm.logger import init_logger
+from vllm.model_executor.layers.fused_moe.fused_moe_method_base import FusedMoEMethodBase
 from vllm.model_executor.layers.quantization.quark.quark_moe import QuarkMoEMethod
 
-from quark_format.vllm_plugin.choices import load, quant_key
+from quark_format.resolver import Choice
+from quark_format.vllm_plugin.choices import arguments, load, quant_key
 
 if TYPE_CHECKING:
     from quark_format.vllm_plugin.methods import Request
 
+logger = init_logger(__name__)
 
-def experts(request: Request) -> QuantizeMethodBase:
-    """The method of routed experts."""
-    choice = request.choices[0]
-    if request.answer.excluded:
-        return UnquantizedFusedMoEMethod(request.layer.moe_config)
+
+def experts(request: Request) -> FusedMoEMethodBase:
+    """The method of the first choice that the platform can run, the plugin's own if vLLM has no kernel.
+
+    Raises:
+        NoLayoutError: the format has no layout for the experts' specs.
+    """
+    own = request.answer.choice
+    if own.family is None:
+        return load(own.scheme)(request.layer.moe_config)
+    for choice in request.choices:
+        if choice is own:
+            continue
+        try:
+            return _of_vllm(request, choice)
+        except (ValueError, NotImplementedError) as refused:
+            logger.info_once("%s: %s; %s serves it", choice.row, refused, own.row)
+    return load(own.scheme)(request.layer.moe_config, request.config.checkpoint, **arguments(own))
+
+
+def _of_vllm(request: Request, choice: Choice) -> FusedMoEMethodBase:
     return QuarkMoEMethod.get_moe_method(
         request.config,
         module=request.layer,

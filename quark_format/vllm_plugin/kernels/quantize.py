@@ -211,6 +211,8 @@ GRANULARITIES = {
 class ActivationQuantizer:
     """Quantizes and dequantizes activations as one spec says.
 
+    A static scale that is not stored is calculated from each activation.
+
     Args:
         stages: the spec of the activation, one or, with a quantized scale, two stages
         scale, zero_point: float32 and integer scalars of a static first stage
@@ -254,9 +256,8 @@ class ActivationQuantizer:
 
     def _with_quantized_scale(self, wide: torch.Tensor, scale: torch.Tensor, of: Element) -> torch.Tensor:
         """Blocks quantized with a quantized scale; one that becomes zero makes its block zero."""
-        if self.scale_2 is None:
-            raise LookupError("the scale of the scales is not stored")
-        scale = _fake_float(scale.to(torch.float32), self.scale_2, None, of)
+        scale_2 = scale.to(torch.float32).max() / of.maximum if self.scale_2 is None else self.scale_2
+        scale = _fake_float(scale.to(torch.float32), scale_2, None, of)
         return _cast(wide / scale.masked_fill(scale == 0.0, ZERO_SCALE), self._element) * scale
 
     def _observed(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:

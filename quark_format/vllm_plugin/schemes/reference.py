@@ -71,9 +71,9 @@ class Part:
         cls,
         checkpoint: Checkpoint,
         weight: Any = None,
-        input: Any = None,
+        input: Any = None,  # noqa: A002 - a row's argument
         *,
-        rotated: bool = False,  # noqa: A002
+        rotated: bool = False,
     ) -> Part:
         """From the specs of the weight and the input, null for none; the input of a `rotated` one is rotated.
 
