@@ -63,7 +63,8 @@ def check(context: Context) -> Iterator[Finding]:
             yield _contradiction(context, entry, code)
         elif entry.stores_codes and not entry.role.quantizable:
             yield _never_quantized(entry)
-        if entry.quantized and entry.stores_codes and entry.role.role in _NOTED_ROLES:
+        is_stored = entry.stores_codes or entry.has_scales
+        if entry.quantized and is_stored and entry.role.role in _NOTED_ROLES:
             yield finding(
                 "QF411",
                 module=entry.first.name,
