@@ -1,0 +1,220 @@
+"""Routed experts of any layout and any spec, by dequantization: the last candidate on every platform."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from torch.nn.functional import linear
+from vllm.model_executor.layers.fused_moe import UnquantizedFusedMoEMethod
+from vllm.model_executor.layers.fused_moe.config import (
+    FUSED_MOE_UNQUANTIZED_CONFIG,
+    FusedMoEConfig,
+    FusedMoEQuantConfig,
+)
+from vllm.model_executor.layers.fused_moe.fused_moe_method_base import FusedMoEMethodBase
+from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
+
+from quark_format.layouts import DIMS, Dim
+from quark_format.vllm_plugin.experts.activation import activation
+from quark_format.vllm_plugin.experts.stored import ExpertTensor
+from quark_format.vllm_plugin.kernels.quantize import ActivationQuantizer
+from quark_format.vllm_plugin.layout import WEIGHT, Checkpoint
+from quark_format.vllm_plugin.schemes.reference import KEEP_PACKED, MissingTensorError, Part
+from quark_format.vllm_plugin.stored import Sizes, axes
+
+DOWN = "w2"
+"""vLLM's name of the projection back to the hidden size."""
+
+Quantizers = dict[str, ActivationQuantizer | None]
+
+
+class ReferenceExperts(FusedMoEMethodBase):
+    """down(activation(gate(x), up(x))) of each token's experts, summed with the router's weights.
+
+    Every projection of every expert has its own dequantized weight and its own quantizer of its input, which
+    sees the tokens of that expert alone, as in amd-quark's modules. Where inputs are not quantized, vLLM's
+    kernel for unquantized experts takes the weights.
+    """
+
+    def __init__(self, moe: FusedMoEConfig, checkpoint: Checkpoint, **specs: Any) -> None:
+        """Find the layout of the specs: a row's arguments `weight` and `input`.
+
+        Raises:
+            NoLayoutError: the format has none.
+        """
+        super().__init__(moe)
+        self.part = Part.of(checkpoint, **specs)
+        self.packed = os.environ.get(KEEP_PACKED) == "1"
+        self.groups = {"w13": ("w1", "w3") if moe.is_act_and_mul else ("w1",), DOWN: (DOWN,)}
+        self.plain: UnquantizedFusedMoEMethod | None = None
+        if not self.part.input_stages and not self.packed:
+            self.plain = UnquantizedFusedMoEMethod(moe)
+            self.experts_cls = self.plain.experts_cls
+
+    def maybe_roundup_sizes(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
+        """The hidden and the intermediate size that the kernel wants, at least the model's."""
+        rounds = super() if self.plain is None else self.plain
+        return rounds.maybe_roundup_sizes(*args, **kwargs)
+
+    def create_weights(
+        self,
+        layer: RoutedExperts,
+        num_experts: int,
+        hidden_size: int,
+        intermediate_size_per_partition: int,
+        params_dtype: torch.dtype,
+        **extra_weight_attrs: Any,
+    ) -> None:
+        """Register a parameter for every suffix of the gate and up, and of the down projections.
+
+        Raises:
+            StoredShapeError: a word or a group of a projection would lie on two ranks.
+        """
+        self.experts, self.dtype = num_experts, params_dtype
+        self.activation = activation(self.moe)
+        self.padded = self._sizes(hidden_size, intermediate_size_per_partition)
+        self.sizes = self._sizes(
+            self.moe.hidden_dim_unpadded or hidden_size,
+            self.moe.intermediate_size_per_partition_unpadded or intermediate_size_per_partition,
+        )
+        rank, ranks = self.moe.tp_rank, self.moe.tp_size
+        local = layer._map_global_expert_id_to_local_expert_id
+        device = torch.get_default_device()
+        for group, names in self.groups.items():
+            for entry in self.part.entries():
+                stored = {
+                    name: axes(entry, self._over_ranks(name), self.part.layout.numbers) for name in names
+                }
+                tensor = ExpertTensor(entry.suffix, stored, num_experts, local, rank, ranks, device)
+                layer.register_parameter(f"{group}_{entry.suffix}", tensor)
+            if self.moe.has_bias:
+                bias = torch.nn.Parameter(
+                    torch.zeros(num_experts, self.padded[names[0]]["out"] * len(names), dtype=params_dtype),
+                    requires_grad=False,
+                )
+                bias.weight_loader = extra_weight_attrs["weight_loader"]
+                layer.register_parameter(f"{group}_bias", bias)
+
+    def _sizes(self, hidden: int, intermediate: int) -> dict[str, dict[Dim, int]]:
+        """The sizes of every projection on this rank."""
+        inward: dict[Dim, int] = {"out": intermediate, "in": hidden}
+        outward: dict[Dim, int] = {"out": hidden, "in": intermediate}
+        return {name: outward if name == DOWN else inward for names in self.groups.values() for name in names}
+
+    def _over_ranks(self, name: str) -> Sizes:
+        """The sizes of a projection here and as a whole: its intermediate side is spread over the ranks."""
+        here = self.sizes[name]
+        split = DIMS[1] if name == DOWN else DIMS[0]
+        return Sizes(here, {**here, split: here[split] * self.moe.tp_size})
+
+    def process_weights_after_loading(self, layer: RoutedExperts) -> None:
+        """Dequantize the weights, unless they are to stay packed, and set up the quantizers of the inputs.
+
+        Raises:
+            MissingTensorError: the checkpoint lacks a tensor of an expert.
+        """
+        stored = [self._taken(layer, expert) for expert in range(self.experts)]
+        for group in self.groups:
+            for entry in self.part.entries():
+                delattr(layer, f"{group}_{entry.suffix}")
+        self.quantizers: list[Quantizers] = [
+            {name: self.part.quantizer(tensors) for name, tensors in one.items()} for one in stored
+        ]
+        self.stored = stored if self.packed else []
+        if self.packed:
+            return
+        for group, names in self.groups.items():
+            weights = [torch.cat([self._dequantized(one[name], name) for name in names]) for one in stored]
+            parameter = torch.nn.Parameter(torch.stack(weights), requires_grad=False)
+            layer.register_parameter(f"{group}_{WEIGHT}", parameter)
+        if self.plain is not None:
+            self.plain.process_weights_after_loading(layer)
+            self.moe_quant_config, self.moe_kernel = self.plain.moe_quant_config, self.plain.moe_kernel
+
+    def _taken(self, layer: RoutedExperts, expert: int) -> dict[str, dict[str, torch.Tensor]]:
+        """The tensors of one expert by projection and suffix."""
+        taken: dict[str, dict[str, torch.Tensor]] = {}
+        for group, names in self.groups.items():
+            for name in names:
+                taken[name] = {}
+                for entry in self.part.entries():
+                    tensor = getattr(layer, f"{group}_{entry.suffix}").of(expert, name)
+                    if tensor is not None:
+                        taken[name][entry.suffix] = tensor
+                    elif not entry.optional:
+                        raise MissingTensorError(
+                            f"{layer.layer_name}: the checkpoint lacks {entry.suffix} of {name} of expert "
+                            f"{expert} for {self.part.layout.row.title}"
+                        )
+        return taken
+
+    def _dequantized(self, stored: dict[str, torch.Tensor], name: str) -> torch.Tensor:
+        """The weight of one projection in the model's dtype, zero where it is padded."""
+        here, padded = self.sizes[name], self.padded[name]
+        tensors = {suffix: tensor for suffix, tensor in stored.items() if suffix.startswith(WEIGHT)}
+        weight = self.part.layout.dequantize(tensors, *(here[dim] for dim in DIMS)).to(self.dtype)
+        if here == padded:
+            return weight
+        whole = weight.new_zeros(*(padded[dim] for dim in DIMS))
+        whole[tuple(slice(here[dim]) for dim in DIMS)] = weight
+        return whole
+
+    def get_fused_moe_quant_config(self, layer: RoutedExperts) -> FusedMoEQuantConfig | None:
+        """No scales: weights and inputs are dequantized."""
+        if self.plain is not None:
+            return self.plain.get_fused_moe_quant_config(layer)
+        return FUSED_MOE_UNQUANTIZED_CONFIG
+
+    def apply_monolithic(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """As vLLM's unquantized experts, which alone can ask for it."""
+        if self.plain is None:
+            raise NotImplementedError("experts with quantized inputs are routed by vLLM")
+        return self.plain.apply_monolithic(*args, **kwargs)
+
+    def apply(  # noqa: PLR0913, PLR0917 - as vLLM calls it
+        self,
+        layer: RoutedExperts,
+        x: torch.Tensor,
+        topk_weights: torch.Tensor,
+        topk_ids: torch.Tensor,
+        shared_experts: Any,
+        shared_experts_input: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """`x` [tokens, hidden] through each token's `topk_ids`, in the dtype of `x`, summed in float32."""
+        if self.plain is not None:
+            return self.plain.apply(layer, x, topk_weights, topk_ids, shared_experts, shared_experts_input)
+        ids = topk_ids if layer.expert_map is None else layer.expert_map[topk_ids]
+        output = torch.zeros_like(x, dtype=torch.float32)
+        for expert in range(self.experts):
+            token, choice = torch.where(ids == expert)
+            if not len(token):
+                continue
+            weight = topk_weights[token, choice, None]
+            if layer.apply_router_weight_on_input:
+                routed = self._expert(layer, expert, x[token] * weight.to(x.dtype))
+            else:
+                routed = self._expert(layer, expert, x[token]) * weight
+            output.index_add_(0, token, routed.float())
+        return output.to(x.dtype)
+
+    def _expert(self, layer: RoutedExperts, expert: int, x: torch.Tensor) -> torch.Tensor:
+        """One expert's output for its tokens."""
+        inward = torch.cat([self._project(layer, expert, name, x) for name in self.groups["w13"]], -1)
+        if self.moe.has_bias:
+            inward = inward + layer.w13_bias[expert]
+        outward = self._project(layer, expert, DOWN, self.activation(inward))
+        return outward + layer.w2_bias[expert] if self.moe.has_bias else outward
+
+    def _project(self, layer: RoutedExperts, expert: int, name: str, x: torch.Tensor) -> torch.Tensor:
+        quantizer = self.quantizers[expert][name]
+        return linear(x if quantizer is None else quantizer(x), self._weight(layer, expert, name))
+
+    def _weight(self, layer: RoutedExperts, expert: int, name: str) -> torch.Tensor:
+        """The dequantized weight [out, in] of one projection."""
+        if self.packed:
+            return self._dequantized(self.stored[expert][name], name)
+        group, names = next(one for one in self.groups.items() if name in one[1])
+        weight = getattr(layer, f"{group}_{WEIGHT}")[expert]
+        return weight.chunk(len(names))[names.index(name)]
