@@ -1,4 +1,4 @@
-"""Real exports as plain data: `tests/data/exports` holds each one's config, index and headers, no weights.
+"""Real exports as plain data: `tests/data/exports` and `exports_more` hold config, index and headers of each.
 
 An export is `{"config": {…}, "files": {file: {"metadata": {…}, "tensors": {name: [dtype, shape]}}}}`, and has
 an "index" where it was written; its tensors are in the order of their data. Tests change such a dict and
@@ -15,6 +15,7 @@ from typing import Any
 from quark_format.tables import table
 
 FOLDER = Path(__file__).parent / "data" / "exports"
+MORE = FOLDER.with_name("exports_more")
 
 
 def names() -> list[str]:
@@ -23,8 +24,9 @@ def names() -> list[str]:
 
 
 def load(name: str) -> dict[str, Any]:
-    """Return a fresh copy of the export `name`."""
-    export: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    """Return a fresh copy of the export `name`, of whichever folder has it."""
+    folder = FOLDER if (FOLDER / f"{name}.json").is_file() else MORE
+    export: dict[str, Any] = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     return export
 
 
