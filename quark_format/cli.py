@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from quark_format.resolve_command import resolve
+from quark_format.serve_command import serve_check
 
 app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -28,6 +29,7 @@ def quark_format() -> None:
 
 
 app.command()(resolve)
+app.command("serve-check")(serve_check)
 
 
 @schema.command("list")

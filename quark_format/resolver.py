@@ -326,7 +326,7 @@ class Resolver:
             return {}
         choice = self._accept(base, found, subject, pack_method)
         return {
-            platform: choice
+            platform: choice if one.scheme is None else replace(choice, scheme=one.scheme)
             for one in extension.inherited
             if one.row == found.row.id
             and (one.writers is None or self._writer in one.writers)

@@ -175,6 +175,10 @@ class Inherited(BaseModel):
     """
     Why not on other platforms, or not with other specs.
     """
+    scheme: str | None = None
+    """
+    Full path of a class that takes the place of the row's, with the same arguments.
+    """
 
 
 class CacheScale(BaseModel):

@@ -120,7 +120,7 @@ class ReferenceLinear(QuarkScheme):
             NoLayoutError: the format has none for a part.
         """
         self.parts = [Part.of(checkpoint, **arguments) for arguments in parts]
-        self.plain = UnquantizedLinearMethod()
+        self.kernel = UnquantizedLinearMethod()
 
     @classmethod
     def get_min_capability(cls) -> int:
@@ -180,7 +180,7 @@ class ReferenceLinear(QuarkScheme):
         layer.weight = torch.nn.Parameter(self.weight(), requires_grad=False)
         self.stored = []
         if self.alike:
-            self.plain.process_weights_after_loading(layer)
+            self.kernel.process_weights_after_loading(layer)
 
     def weight(self) -> torch.Tensor:
         """The dequantized weight of all parts in the model's dtype; rows that pad a vocabulary are zero."""
@@ -208,7 +208,7 @@ class ReferenceLinear(QuarkScheme):
     ) -> torch.Tensor:
         """`x` [..., in] times the weight, plus `bias` [out], in the dtype of `x`."""
         if self.alike and not self.packed:
-            return self.plain.apply(layer, self.transforms[0](x), bias)
+            return self.kernel.apply(layer, self.transforms[0](x), bias)
         weight = self.weight() if self.packed else layer.weight
         pieces = weight.split([size.here["out"] for size in self.sizes])
         outputs = [
