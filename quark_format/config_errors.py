@@ -134,9 +134,12 @@ def _step(node: Any, token: Any, schema: Any) -> Any:
 
 def _structured(error: ValidationError, schema: Any) -> SchemaError:
     rule = _rule(error, schema)
-    keyword = str(error.validator)
+    types = _types_of_alternatives(error)
+    keyword = "type" if types else str(error.validator)
     keys = _KEYS.get(keyword, _no_keys)(error)
-    if rule is not None:
+    if types and rule is None:
+        message = f"{_shown(error.instance)} is not of type {' or '.join(types)}"
+    elif rule is not None:
         message = f"{rule['description']}, found {_shown(error.instance)}"
     else:
         message = _MESSAGES.get(keyword, _default)(error, keys)
@@ -145,10 +148,20 @@ def _structured(error: ValidationError, schema: Any) -> SchemaError:
         keyword=keyword,
         rule=None if rule is None else rule_id(rule),
         message=message,
-        expected=error.validator_value,
+        expected=types or error.validator_value,
         actual=error.instance,
         keys=keys,
     )
+
+
+def _types_of_alternatives(error: ValidationError) -> list[str]:
+    """The JSON types of the alternatives of which the value has none, nothing where it has the type of one."""
+    branches = {inner.schema_path[0]: inner for inner in error.context or () if _is_other_type(inner)}
+    values: Any = error.validator_value
+    if not branches or not isinstance(values, list) or len(branches) < len(values):
+        return []
+    found = (inner.validator_value for inner in branches.values())
+    return [kind for kinds in found for kind in ([kinds] if isinstance(kinds, str) else kinds)]
 
 
 def _pointer(path: Iterable[Any]) -> str:

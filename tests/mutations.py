@@ -492,7 +492,7 @@ for _suffix in ("weight", "weight_scale", "weight_zero_point"):
     reshaped("lengthen", _suffix, "A {} has one row more.", lambda a, b: (a + 1, b))
     reshaped("narrow", _suffix, "A {} has one column less.", lambda a, b: (a, b - 1))
     reshaped("batch", _suffix, "A {} has a third axis.", lambda a, b: (1, a, b))
-for _suffix in ("weight_scale", "weight_zero_point", "weight_scale_2", "weight_zero_point_2", "input_scale"):
+for _suffix in ("weight_scale", "weight_zero_point", "weight_scale_2", "weight_zero_point_2"):
     reshaped("stand_up", _suffix, "A {} per channel is [N, 1].", lambda a: (a, 1))
     reshaped("shorten", _suffix, "A {} per channel lacks one.", lambda a: (a - 1,))
     reshaped("collapse", _suffix, "A {} per channel is one number.", lambda _: (1,))

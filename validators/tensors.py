@@ -33,7 +33,8 @@ def check(context: Context) -> Iterator[Finding]:
         if entry.first.weight is None:
             yield from _weightless(context, entry)
     for entry in context.sound:
-        if entry.first.weight is not None and entry.stored_as_declared and disagreement(entry) is None:
+        as_declared = entry.stored_as_declared or entry.expects_float
+        if entry.first.weight is not None and as_declared and disagreement(entry) is None:
             yield from _against_rows(context, entry)
     yield from _loose(context)
     yield from _file2file(context)
@@ -95,8 +96,7 @@ def _loose(context: Context) -> Iterator[Finding]:
 def _against_rows(context: Context, entry: Judged) -> Iterator[Finding]:
     for part, row in entry.rows.items():
         spec = entry.specs[part]
-        described = all(stage.get("dtype") and (stage.get("qscheme") or row) for stage in spec)
-        if spec and described and (row is None or row.unexportable):
+        if spec and all(stage.get("dtype") for stage in spec) and (row is None or row.unexportable):
             yield finding(
                 "QF311",
                 module=entry.first.name,
