@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -14,17 +13,6 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from quark_format.vllm_plugin.served import Served
-
-_PROMPT = 16
-"""Tokens of the prompt, small ids that every vocabulary has."""
-
-_ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",
-    "VLLM_LOGGING_LEVEL": "WARNING",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-}
-"""vLLM in this process, which may ask its workers for their layers; set unless the user has set them."""
 
 
 def serve_check(
@@ -39,45 +27,20 @@ def serve_check(
 
     Exit code 0: it was served; 1: vLLM or the plugin refused it; 2: vLLM is not installed.
     """
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
     try:
-        from vllm import LLM, SamplingParams  # noqa: PLC0415 - an optional dependency, slow to import
-
-        from quark_format.vllm_plugin.served import served  # noqa: PLC0415
+        from quark_format.vllm_plugin.serve import ServeError, serve  # noqa: PLC0415 - vLLM is slow to import
     except ImportError as error:
         typer.echo(f"vLLM is needed: pip install quark-format[vllm] ({error})", err=True)
         raise typer.Exit(2) from error
-    options: dict[str, Any] = {
-        "model": str(checkpoint),
-        "tensor_parallel_size": tensor_parallel,
-        "kv_cache_dtype": kv_cache_dtype,
-        "max_model_len": _PROMPT + tokens,
-        "max_num_seqs": 1,
-        "enforce_eager": True,
-        "skip_tokenizer_init": True,
-        "disable_log_stats": True,
-    }
     try:
-        llm = LLM(**options)
-        layers = llm.apply_model(served)[0]
-        prompt = {"prompt_token_ids": list(range(3, 3 + _PROMPT))}
-        sampling = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True, detokenize=False)
-        generated = list(llm.generate([prompt], sampling, use_tqdm=False)[0].outputs[0].token_ids)
-    except Exception as error:
-        typer.echo(f"{checkpoint}: {_cause(error)}", err=True)
+        layers, generated = serve(checkpoint, tokens, tensor_parallel, kv_cache_dtype)
+    except ServeError as error:
+        typer.echo(f"{checkpoint}: {error}", err=True)
         raise typer.Exit(1) from error
     if as_json:
         typer.echo(json.dumps({"layers": [asdict(one) for one in layers], "tokens": generated}, indent=2))
     else:
         _show(layers, generated)
-
-
-def _cause(error: BaseException) -> str:
-    """The first error of a chain: what vLLM's later ones are about."""
-    while (cause := error.__cause__ or error.__context__) is not None:
-        error = cause
-    return f"{type(error).__name__}: {error}"
 
 
 def _show(layers: list[Served], generated: list[int]) -> None:

@@ -18,6 +18,7 @@ from quark_format.vllm_plugin.kernels.elements import Element, decode, element, 
 
 WEIGHT = "weight"
 INPUT = "input"
+OUTPUT = "output"
 _LINEAR = "linear"
 _REAL = "real_quantized"
 _FLOATS = "stored_float"

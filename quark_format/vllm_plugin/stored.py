@@ -86,7 +86,7 @@ class StoredTensor(torch.nn.Parameter):
         self.target = device
 
     @property
-    def weight_loader(self) -> Callable[..., None]:
+    def weight_loader(self) -> Callable[..., Any]:
         """What vLLM's models call with the parameter, the tensor and the part."""
         return _load
 

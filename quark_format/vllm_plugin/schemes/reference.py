@@ -15,7 +15,7 @@ from quark_format.declarations import stages
 from quark_format.layouts import DIMS, Dim, Entry
 from quark_format.vllm_plugin.kernels.quantize import ActivationQuantizer, same
 from quark_format.vllm_plugin.kernels.rotate import hadamard, rotate, rotation_matrix
-from quark_format.vllm_plugin.layout import INPUT, WEIGHT, Checkpoint, WeightLayout
+from quark_format.vllm_plugin.layout import INPUT, OUTPUT, WEIGHT, Checkpoint, WeightLayout
 from quark_format.vllm_plugin.stored import Sizes, StoredTensor, axes
 
 KEEP_PACKED = "QUARK_FORMAT_VLLM_KEEP_PACKED"
@@ -60,11 +60,11 @@ def _rotated(x: torch.Tensor, stored: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Part:
-    """One module of the checkpoint: its weight's layout, its activation spec and the tensors of both."""
+    """One module of the checkpoint: its weight's layout, stages and tensors of its input and output."""
 
     layout: WeightLayout
-    input_stages: tuple[Mapping[str, Any], ...]
-    input_entries: tuple[Entry, ...]
+    activations: Mapping[str, tuple[Mapping[str, Any], ...]]
+    activation_entries: tuple[Entry, ...]
 
     @classmethod
     def of(
@@ -72,33 +72,41 @@ class Part:
         checkpoint: Checkpoint,
         weight: Any = None,
         input: Any = None,  # noqa: A002 - a row's argument
+        output: Any = None,
         *,
         rotated: bool = False,
     ) -> Part:
-        """From the specs of the weight and the input, null for none; the input of a `rotated` one is rotated.
+        """From the specs of weight, input and output, null for none; the input of a `rotated` one is rotated.
 
         Raises:
             NoLayoutError: the format has no layout for them.
         """
-        row = checkpoint.row(INPUT, input)
-        entries = (*row.entries, *(checkpoint.rotation if rotated else ()))
-        return cls(WeightLayout.of(checkpoint, weight), tuple(stages(input)), entries)
+        rows = checkpoint.row(INPUT, input), checkpoint.row(OUTPUT, output)
+        entries = [entry for row in rows for entry in row.entries]
+        specs = {INPUT: tuple(stages(input)), OUTPUT: tuple(stages(output))}
+        rotation = checkpoint.rotation if rotated else ()
+        return cls(WeightLayout.of(checkpoint, weight), specs, (*entries, *rotation))
+
+    @property
+    def input_stages(self) -> tuple[Mapping[str, Any], ...]:
+        """The stages of its input, none for an input as it is."""
+        return self.activations[INPUT]
 
     def entries(self) -> Sequence[Entry]:
         """Every tensor that the module has."""
-        return (*self.layout.row.entries, *self.input_entries)
+        return (*self.layout.row.entries, *self.activation_entries)
 
     def transform(self, stored: Mapping[str, torch.Tensor]) -> InputTransform:
         """What happens to this part's input, with its stored scales and rotation."""
         rotation = stored.get("input_rotation")
         return InputTransform(stored.get("input_prescale"), rotation, self.quantizer(stored))
 
-    def quantizer(self, stored: Mapping[str, torch.Tensor]) -> ActivationQuantizer | None:
-        """What quantizes this part's input, with its stored scales; None for an input as it is."""
-        if not self.input_stages:
+    def quantizer(self, stored: Mapping[str, torch.Tensor], of: str = INPUT) -> ActivationQuantizer | None:
+        """What quantizes this part's input or output, with its stored scales; None for one as it is."""
+        if not self.activations[of]:
             return None
-        scale, scale_2 = (_float(stored.get(name)) for name in ("input_scale", "input_scale_2"))
-        return ActivationQuantizer(self.input_stages, scale, stored.get("input_zero_point"), scale_2)
+        scale, scale_2 = (_float(stored.get(f"{of}_{name}")) for name in ("scale", "scale_2"))
+        return ActivationQuantizer(self.activations[of], scale, stored.get(f"{of}_zero_point"), scale_2)
 
 
 def _float(tensor: torch.Tensor | None) -> torch.Tensor | None:
@@ -106,11 +114,11 @@ def _float(tensor: torch.Tensor | None) -> torch.Tensor | None:
 
 
 class ReferenceLinear(QuarkScheme):
-    """y = dequantized weight · (quantized and dequantized x), for every part of a layer by its own specs.
+    """Dequantized weights times quantized and dequantized inputs, for each part of a layer by its own specs.
 
     Args:
         checkpoint: how the checkpoint lays tensors out
-        parts: for each module that is joined in the layer the row's arguments, `weight` and `input` specs
+        parts: for each module that is joined in the layer the row's arguments, specs by position
     """
 
     def __init__(self, checkpoint: Checkpoint, parts: Sequence[Mapping[str, Any]]) -> None:
@@ -170,8 +178,12 @@ class ReferenceLinear(QuarkScheme):
         for suffix in self.suffixes:
             delattr(layer, suffix)
         self.transforms = [part.transform(own) for part, own in zip(self.parts, self.stored, strict=True)]
+        self.outputs = [
+            part.quantizer(own, OUTPUT) for part, own in zip(self.parts, self.stored, strict=True)
+        ]
         self.alike = all(
-            part.input_stages == self.parts[0].input_stages and transform.equals(self.transforms[0])
+            part.activations[INPUT] == self.parts[0].activations[INPUT]
+            and transform.equals(self.transforms[0])
             for part, transform in zip(self.parts, self.transforms, strict=True)
         )
         self.packed = os.environ.get(KEEP_PACKED) == "1"
@@ -207,10 +219,23 @@ class ReferenceLinear(QuarkScheme):
         self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None
     ) -> torch.Tensor:
         """`x` [..., in] times the weight, plus `bias` [out], in the dtype of `x`."""
+        output = self._products(layer, x, bias)
+        if not any(self.outputs):
+            return output
+        pieces = output.split(self._widths, -1)
+        return torch.cat(
+            [piece if of is None else of(piece) for of, piece in zip(self.outputs, pieces, strict=True)], -1
+        )
+
+    @property
+    def _widths(self) -> list[int]:
+        return [size.here["out"] for size in self.sizes]
+
+    def _products(self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         if self.alike and not self.packed:
             return self.kernel.apply(layer, self.transforms[0](x), bias)
         weight = self.weight() if self.packed else layer.weight
-        pieces = weight.split([size.here["out"] for size in self.sizes])
+        pieces = weight.split(self._widths)
         outputs = [
             torch.nn.functional.linear(transform(x), piece)
             for transform, piece in zip(self.transforms, pieces, strict=True)
