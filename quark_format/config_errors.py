@@ -156,7 +156,8 @@ def _structured(error: ValidationError, schema: Any) -> SchemaError:
 
 def _types_of_alternatives(error: ValidationError) -> list[str]:
     """The JSON types of the alternatives of which the value has none, nothing where it has the type of one."""
-    branches = {inner.schema_path[0]: inner for inner in error.context or () if _is_other_type(inner)}
+    context: Any = error.context or ()
+    branches = {inner.schema_path[0]: inner for inner in context if _is_other_type(inner)}
     values: Any = error.validator_value
     if not branches or not isinstance(values, list) or len(branches) < len(values):
         return []
