@@ -255,11 +255,19 @@ class Resolver:
             raise UnknownKindError(f"{self.target.name} knows no kind {kind!r}; it has {known}")
         if self.problem is not None:
             return Refusal(module, kind, None, None, "config", self.problem)
-        if kind in (self.target.header.mixes or ()):
-            joined = parts(module, self.architecture.fused)
-            if joined and joined != [module]:
-                return self._join(module, [self._resolve(one, kind, declared) for one in joined])
+        joined = self._joined(module, declared) if kind in (self.target.header.mixes or ()) else None
+        if joined and joined != [module]:
+            return self._join(module, [self._resolve(one, kind, declared) for one in joined])
         return self._resolve(module, kind, declared)
+
+    def _joined(self, module: str, declared: Kind) -> Sequence[str] | None:
+        """The modules that the target joins in one; of routed experts those of the first expert."""
+        if not declared.children:
+            return parts(module, self.architecture.fused)
+        leaves = self.architecture.experts
+        if leaves is None:
+            return None
+        return [f"{module}.0.{leaf}" for leaf in (leaves.gate, leaves.up, leaves.down) if leaf is not None]
 
     def _join(self, module: str, answers: Sequence[Resolution | Refusal]) -> Resolution | Refusal:
         """The answer for a module that joins others: theirs if they are equal, else a mixture of them."""

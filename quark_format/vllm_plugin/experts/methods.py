@@ -26,14 +26,19 @@ def experts(request: Request) -> FusedMoEMethodBase:
     own = request.answer.choice
     if own.family is None:
         return load(own.scheme)(request.layer.moe_config)
+    rotated = request.config.rotated
+    parts = [
+        {**arguments(part.choice), "rotated": part.module in rotated}
+        for part in request.answer.parts or (request.answer,)
+    ]
     for choice in request.choices:
-        if choice is own:
+        if choice is own or any(part["rotated"] for part in parts):
             continue
         try:
             return _of_vllm(request, choice)
         except (ValueError, NotImplementedError) as refused:
             logger.info_once("%s: %s; %s serves it", choice.row, refused, own.row)
-    return load(own.scheme)(request.layer.moe_config, request.config.checkpoint, **arguments(own))
+    return load(own.scheme)(request.layer.moe_config, request.config.checkpoint, parts)
 
 
 def _of_vllm(request: Request, choice: Choice) -> FusedMoEMethodBase:

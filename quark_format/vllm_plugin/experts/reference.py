@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,37 +20,62 @@ from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
 from quark_format.layouts import DIMS, Dim
 from quark_format.vllm_plugin.experts.activation import activation
 from quark_format.vllm_plugin.experts.stored import ExpertTensor
-from quark_format.vllm_plugin.kernels.quantize import ActivationQuantizer
-from quark_format.vllm_plugin.layout import WEIGHT, Checkpoint
+from quark_format.vllm_plugin.layout import OUTPUT, WEIGHT, Checkpoint
 from quark_format.vllm_plugin.schemes.reference import KEEP_PACKED, MissingTensorError, Part
-from quark_format.vllm_plugin.stored import Sizes, axes
+from quark_format.vllm_plugin.stored import Axis, Sizes, axes
 
+INWARD = "w13"
+"""vLLM's name of the gate and up projections together."""
 DOWN = "w2"
 """vLLM's name of the projection back to the hidden size."""
 
-Quantizers = dict[str, ActivationQuantizer | None]
+Tensors = dict[str, torch.Tensor]
+"""The stored tensors of one projection by suffix."""
+
+
+class Projection:
+    """One projection of one expert: its weight, and what happens to its input and output."""
+
+    def __init__(self, part: Part, stored: Tensors) -> None:
+        """From the layout and the stored tensors."""
+        self.transform = part.transform(stored)
+        self.output = part.quantizer(stored, OUTPUT)
+
+    def __call__(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """`x` [tokens, in] times the dequantized `weight` [out, in]."""
+        product = linear(self.transform(x), weight)
+        return product if self.output is None else self.output(product)
 
 
 class ReferenceExperts(FusedMoEMethodBase):
     """down(activation(gate(x), up(x))) of each token's experts, summed with the router's weights.
 
     Every projection of every expert has its own dequantized weight and its own quantizer of its input, which
-    sees the tokens of that expert alone, as in amd-quark's modules. Where inputs are not quantized, vLLM's
-    kernel for unquantized experts takes the weights.
+    sees the tokens of that expert alone, as in amd-quark's modules. Where inputs and outputs are not quantized,
+    vLLM's kernel for unquantized experts takes the weights.
     """
 
-    def __init__(self, moe: FusedMoEConfig, checkpoint: Checkpoint, **specs: Any) -> None:
-        """Find the layout of the specs: a row's arguments `weight` and `input`.
+    def __init__(
+        self, moe: FusedMoEConfig, checkpoint: Checkpoint, parts: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Find the layouts.
+
+        Args:
+            moe: vLLM's description of the layer
+            checkpoint: how the checkpoint lays tensors out
+            parts: a row's arguments, specs by position, of the gate, up and down projection, or once for all
 
         Raises:
-            NoLayoutError: the format has none.
+            NoLayoutError: the format has none for a projection.
         """
         super().__init__(moe)
-        self.part = Part.of(checkpoint, **specs)
+        self.groups = {INWARD: ("w1", "w3") if moe.is_act_and_mul else ("w1",), DOWN: (DOWN,)}
+        names = [name for group in self.groups.values() for name in group]
+        found = [Part.of(checkpoint, **arguments) for arguments in parts]
+        self.parts = dict(zip(names, found if len(found) == len(names) else found * len(names), strict=False))
         self.packed = os.environ.get(KEEP_PACKED) == "1"
-        self.groups = {"w13": ("w1", "w3") if moe.is_act_and_mul else ("w1",), DOWN: (DOWN,)}
         self.plain: UnquantizedFusedMoEMethod | None = None
-        if not self.part.input_stages and not self.packed:
+        if not self.packed and not any(part.activation_entries or part.input_stages for part in found):
             self.plain = UnquantizedFusedMoEMethod(moe)
             self.experts_cls = self.plain.experts_cls
 
@@ -79,20 +105,22 @@ class ReferenceExperts(FusedMoEMethodBase):
             self.moe.hidden_dim_unpadded or hidden_size,
             self.moe.intermediate_size_per_partition_unpadded or intermediate_size_per_partition,
         )
-        rank, ranks = self.moe.tp_rank, self.moe.tp_size
         local = layer._map_global_expert_id_to_local_expert_id
+        ranks = self.moe.tp_rank, self.moe.tp_size
         device = torch.get_default_device()
+        self.suffixes = {
+            group: tuple(dict.fromkeys(one.suffix for name in names for one in self.parts[name].entries()))
+            for group, names in self.groups.items()
+        }
         for group, names in self.groups.items():
-            for entry in self.part.entries():
-                stored = {
-                    name: axes(entry, self._over_ranks(name), self.part.layout.numbers) for name in names
-                }
-                tensor = ExpertTensor(entry.suffix, stored, num_experts, local, rank, ranks, device)
-                layer.register_parameter(f"{group}_{entry.suffix}", tensor)
+            for suffix in self.suffixes[group]:
+                stored = {name: self._axes(name, suffix) for name in names}
+                tensor = ExpertTensor(suffix, stored, num_experts, local, *ranks, device)
+                layer.register_parameter(f"{group}_{suffix}", tensor)
             if self.moe.has_bias:
+                channels = self.padded[names[0]]["out"] * len(names)
                 bias = torch.nn.Parameter(
-                    torch.zeros(num_experts, self.padded[names[0]]["out"] * len(names), dtype=params_dtype),
-                    requires_grad=False,
+                    torch.zeros(num_experts, channels, dtype=params_dtype), requires_grad=False
                 )
                 bias.weight_loader = extra_weight_attrs["weight_loader"]
                 layer.register_parameter(f"{group}_bias", bias)
@@ -101,26 +129,37 @@ class ReferenceExperts(FusedMoEMethodBase):
         """The sizes of every projection on this rank."""
         inward: dict[Dim, int] = {"out": intermediate, "in": hidden}
         outward: dict[Dim, int] = {"out": hidden, "in": intermediate}
-        return {name: outward if name == DOWN else inward for names in self.groups.values() for name in names}
+        return {name: outward if name == DOWN else inward for name in self.parts}
 
-    def _over_ranks(self, name: str) -> Sizes:
-        """The sizes of a projection here and as a whole: its intermediate side is spread over the ranks."""
+    def _axes(self, name: str, suffix: str) -> tuple[Axis, ...] | None:
+        """The stored axes of a tensor; the intermediate side of a projection is spread over the ranks."""
+        part = self.parts[name]
+        entry = next((one for one in part.entries() if one.suffix == suffix), None)
+        if entry is None:
+            return None
         here = self.sizes[name]
         split = DIMS[1] if name == DOWN else DIMS[0]
-        return Sizes(here, {**here, split: here[split] * self.moe.tp_size})
+        return axes(entry, Sizes(here, {**here, split: here[split] * self.moe.tp_size}), part.layout.numbers)
 
     def process_weights_after_loading(self, layer: RoutedExperts) -> None:
-        """Dequantize the weights, unless they are to stay packed, and set up the quantizers of the inputs.
+        """Dequantize the weights, unless they are to stay packed, and set up what happens to inputs.
 
         Raises:
             MissingTensorError: the checkpoint lacks a tensor of an expert.
         """
-        stored = [self._taken(layer, expert) for expert in range(self.experts)]
-        for group in self.groups:
-            for entry in self.part.entries():
-                delattr(layer, f"{group}_{entry.suffix}")
-        self.quantizers: list[Quantizers] = [
-            {name: self.part.quantizer(tensors) for name, tensors in one.items()} for one in stored
+        stored = [
+            {
+                name: self._taken(layer, expert, group, name)
+                for group, names in self.groups.items()
+                for name in names
+            }
+            for expert in range(self.experts)
+        ]
+        for group, suffixes in self.suffixes.items():
+            for suffix in suffixes:
+                delattr(layer, f"{group}_{suffix}")
+        self.projections = [
+            {name: Projection(self.parts[name], tensors) for name, tensors in one.items()} for one in stored
         ]
         self.stored = stored if self.packed else []
         if self.packed:
@@ -133,28 +172,25 @@ class ReferenceExperts(FusedMoEMethodBase):
             self.plain.process_weights_after_loading(layer)
             self.moe_quant_config, self.moe_kernel = self.plain.moe_quant_config, self.plain.moe_kernel
 
-    def _taken(self, layer: RoutedExperts, expert: int) -> dict[str, dict[str, torch.Tensor]]:
-        """The tensors of one expert by projection and suffix."""
-        taken: dict[str, dict[str, torch.Tensor]] = {}
-        for group, names in self.groups.items():
-            for name in names:
-                taken[name] = {}
-                for entry in self.part.entries():
-                    tensor = getattr(layer, f"{group}_{entry.suffix}").of(expert, name)
-                    if tensor is not None:
-                        taken[name][entry.suffix] = tensor
-                    elif not entry.optional:
-                        raise MissingTensorError(
-                            f"{layer.layer_name}: the checkpoint lacks {entry.suffix} of {name} of expert "
-                            f"{expert} for {self.part.layout.row.title}"
-                        )
+    def _taken(self, layer: RoutedExperts, expert: int, group: str, name: str) -> Tensors:
+        """The tensors of one projection of one expert."""
+        taken = {}
+        for entry in self.parts[name].entries():
+            tensor = getattr(layer, f"{group}_{entry.suffix}").of(expert, name)
+            if tensor is not None:
+                taken[entry.suffix] = tensor
+            elif not entry.optional:
+                raise MissingTensorError(
+                    f"{layer.layer_name}: the checkpoint lacks {entry.suffix} of {name} of expert {expert} "
+                    f"for {self.parts[name].layout.row.title}"
+                )
         return taken
 
-    def _dequantized(self, stored: dict[str, torch.Tensor], name: str) -> torch.Tensor:
+    def _dequantized(self, stored: Tensors, name: str) -> torch.Tensor:
         """The weight of one projection in the model's dtype, zero where it is padded."""
         here, padded = self.sizes[name], self.padded[name]
         tensors = {suffix: tensor for suffix, tensor in stored.items() if suffix.startswith(WEIGHT)}
-        weight = self.part.layout.dequantize(tensors, *(here[dim] for dim in DIMS)).to(self.dtype)
+        weight = self.parts[name].layout.dequantize(tensors, *(here[dim] for dim in DIMS)).to(self.dtype)
         if here == padded:
             return weight
         whole = weight.new_zeros(*(padded[dim] for dim in DIMS))
@@ -191,30 +227,30 @@ class ReferenceExperts(FusedMoEMethodBase):
             token, choice = torch.where(ids == expert)
             if not len(token):
                 continue
-            weight = topk_weights[token, choice, None]
+            own, weight = x[token], topk_weights[token, choice, None]
             if layer.apply_router_weight_on_input:
-                routed = self._expert(layer, expert, x[token] * weight.to(x.dtype))
+                routed = self._expert(layer, expert, own * weight.to(x.dtype))
             else:
-                routed = self._expert(layer, expert, x[token]) * weight
+                routed = self._expert(layer, expert, own) * weight
             output.index_add_(0, token, routed.float())
         return output.to(x.dtype)
 
     def _expert(self, layer: RoutedExperts, expert: int, x: torch.Tensor) -> torch.Tensor:
         """One expert's output for its tokens."""
-        inward = torch.cat([self._project(layer, expert, name, x) for name in self.groups["w13"]], -1)
-        if self.moe.has_bias:
-            inward = inward + layer.w13_bias[expert]
-        outward = self._project(layer, expert, DOWN, self.activation(inward))
-        return outward + layer.w2_bias[expert] if self.moe.has_bias else outward
+        for group, names in self.groups.items():
+            weights = self._weights(layer, expert, group)
+            projections = self.projections[expert]
+            outputs = [projections[name](x, weight) for name, weight in zip(names, weights, strict=True)]
+            x = torch.cat(outputs, -1)
+            if self.moe.has_bias:
+                x = x + getattr(layer, f"{group}_bias")[expert]
+            if group == INWARD:
+                x = self.activation(x)
+        return x
 
-    def _project(self, layer: RoutedExperts, expert: int, name: str, x: torch.Tensor) -> torch.Tensor:
-        quantizer = self.quantizers[expert][name]
-        return linear(x if quantizer is None else quantizer(x), self._weight(layer, expert, name))
-
-    def _weight(self, layer: RoutedExperts, expert: int, name: str) -> torch.Tensor:
-        """The dequantized weight [out, in] of one projection."""
+    def _weights(self, layer: RoutedExperts, expert: int, group: str) -> Sequence[torch.Tensor]:
+        """The dequantized weights [out, in] of the projections of one group."""
+        names = self.groups[group]
         if self.packed:
-            return self._dequantized(self.stored[expert][name], name)
-        group, names = next(one for one in self.groups.items() if name in one[1])
-        weight = getattr(layer, f"{group}_{WEIGHT}")[expert]
-        return weight.chunk(len(names))[names.index(name)]
+            return [self._dequantized(self.stored[expert][name], name) for name in names]
+        return getattr(layer, f"{group}_{WEIGHT}")[expert].chunk(len(names))
