@@ -51,8 +51,8 @@ class ReferenceExperts(FusedMoEMethodBase):
     """down(activation(gate(x), up(x))) of each token's experts, summed with the router's weights.
 
     Every projection of every expert has its own dequantized weight and its own quantizer of its input, which
-    sees the tokens of that expert alone, as in amd-quark's modules. Where inputs and outputs are not quantized,
-    vLLM's kernel for unquantized experts takes the weights.
+    sees the tokens of that expert alone, as in amd-quark's modules. Weights whose inputs and outputs are not
+    quantized go to vLLM's kernel for unquantized experts.
     """
 
     def __init__(
