@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, deserialize
 
 from quark_format import json_text, shard_index
+from quark_format.checkpoint import Checkpoint, read_checkpoint
 from quark_format.formats import detect, locate
 from quark_format.json_text import UnreadableError
 from quark_format.problems import Problems
 from quark_format.safetensors_header import parse_header
 from quark_format.tables import table
+from quark_format.validators import validate
 
+_EXAMPLE = Path(__file__).parents[2] / "examples" / "llama-fp8-kv"
 _LIMITS = table("safetensors.json")["limits"]
 _REPEATED = "QF116"
 _STRICTER = ("is an array and not an object", "has a dtype that is an object", "holds far more values")
@@ -91,4 +97,26 @@ def config(data: bytes) -> None:
                 detect(block)
 
 
-TARGETS: dict[str, Callable[[bytes], Any]] = {"header": header, "index": index, "config": config}
+def checks(data: bytes) -> None:
+    """Run every check on the example's tensors with another config: findings, and no exception."""
+    limits = _LIMITS["config"]
+    try:
+        document = json_text.parse(data, values=limits["values"], depth=limits["depth"])
+    except UnreadableError:
+        return
+    if isinstance(document.value, dict):
+        _, found = validate._judge(replace(_example(), config=document.value), tensor_parallel_size=2)
+        assert all(one.message for one in found)
+
+
+@cache
+def _example() -> Checkpoint:
+    return read_checkpoint(_EXAMPLE)
+
+
+TARGETS: dict[str, Callable[[bytes], Any]] = {
+    "header": header,
+    "index": index,
+    "config": config,
+    "checks": checks,
+}
