@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.nn.functional import linear
 from vllm.model_executor.layers.fused_moe import UnquantizedFusedMoEMethod
+from vllm.model_executor.layers.fused_moe.activation import MoEActivation
 from vllm.model_executor.layers.fused_moe.config import (
     FUSED_MOE_UNQUANTIZED_CONFIG,
     FusedMoEConfig,
@@ -28,6 +29,11 @@ INWARD = "w13"
 """vLLM's name of the gate and up projections together."""
 DOWN = "w2"
 """vLLM's name of the projection back to the hidden size."""
+
+GATE_AND_UP = ("w1", "w3")
+"""vLLM's names of the projections to the intermediate size."""
+JOINED = (MoEActivation.SWIGLUOAI,)
+"""Activations of alternating gate and up channels, which are one projection of the checkpoint: `w1`."""
 
 Tensors = dict[str, torch.Tensor]
 """The stored tensors of one projection by suffix."""
@@ -69,10 +75,13 @@ class ReferenceExperts(FusedMoEMethodBase):
             NoLayoutError: the format has none for a projection.
         """
         super().__init__(moe)
-        self.groups = {INWARD: ("w1", "w3") if moe.is_act_and_mul else ("w1",), DOWN: (DOWN,)}
+        self.joined = moe.activation in JOINED
+        self.groups = {INWARD: GATE_AND_UP[: 1 + (moe.is_act_and_mul and not self.joined)], DOWN: (DOWN,)}
         names = [name for group in self.groups.values() for name in group]
         found = [Part.of(checkpoint, **arguments) for arguments in parts]
-        self.parts = dict(zip(names, found if len(found) == len(names) else found * len(names), strict=False))
+        self.parts = dict(
+            zip(names, found if len(found) == len(names) else found[-1:] * len(names), strict=True)
+        )
         self.packed = os.environ.get(KEEP_PACKED) == "1"
         self.plain: UnquantizedFusedMoEMethod | None = None
         if not self.packed and not any(part.activation_entries or part.input_stages for part in found):
@@ -127,7 +136,7 @@ class ReferenceExperts(FusedMoEMethodBase):
 
     def _sizes(self, hidden: int, intermediate: int) -> dict[str, dict[Dim, int]]:
         """The sizes of every projection on this rank."""
-        inward: dict[Dim, int] = {"out": intermediate, "in": hidden}
+        inward: dict[Dim, int] = {"out": intermediate * (1 + self.joined), "in": hidden}
         outward: dict[Dim, int] = {"out": hidden, "in": intermediate}
         return {name: outward if name == DOWN else inward for name in self.parts}
 

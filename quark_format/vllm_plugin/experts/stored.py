@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
@@ -13,7 +14,16 @@ class ExpertTensor(StoredTensor):
     """The tensors of one suffix of the projections that vLLM keeps in one parameter (`w13_` or `w2_`).
 
     It loads with the arguments of vLLM's expert loaders: name of the projection, global number of the expert.
+    To torch it is one number for each expert: vLLM's gpt-oss writes scales there, past the loader.
     """
+
+    def __new__(
+        cls, name: str, projections: Mapping[str, Any], experts: int, *_: Any, **__: Any
+    ) -> ExpertTensor:
+        """A parameter that is NaN for every expert, without a gradient."""
+        del name, projections
+        empty = torch.full((experts,), torch.nan, dtype=torch.float32)
+        return torch.nn.Parameter.__new__(cls, empty, requires_grad=False)
 
     def __init__(  # noqa: PLR0913, PLR0917
         self,
@@ -41,13 +51,14 @@ class ExpertTensor(StoredTensor):
 
     def of(self, expert: int, projection: str) -> torch.Tensor | None:
         """The tensor of one projection of this rank's expert number `expert`; None if none was loaded."""
-        return self.parts[self._place(expert, projection)]
+        written = self.data[expert]
+        return self.parts[self._place(expert, projection)] if written.isnan() else written
 
     def _place(self, expert: int, projection: str) -> int:
         return expert * len(self.projections) + self.projections.index(projection)
 
-    def load_expert(self, loaded: torch.Tensor, expert: int, projections: Sequence[str]) -> bool:
-        """Take `loaded`, joined along its first axis if it is of several projections; False if not here.
+    def load_expert(self, loaded: torch.Tensor, expert: int, projection: str) -> bool:
+        """Take the tensor of a projection of the expert of global number `expert`; False if it is not here.
 
         Raises:
             StoredShapeError: its size is no multiple of this rank's.
@@ -55,8 +66,7 @@ class ExpertTensor(StoredTensor):
         here = self.local(expert)
         if here < 0:
             return False
-        places = tuple(self._place(here, projection) for projection in projections)
-        self.load(loaded, places)
+        self.load(loaded, self._place(here, projection))
         return True
 
 
@@ -69,5 +79,5 @@ def _load(  # noqa: PLR0913, PLR0917
     return_success: bool = False,
 ) -> bool | None:
     del weight_name
-    done = param.load_expert(loaded_weight, expert_id, (shard_id,))
+    done = param.load_expert(loaded_weight, expert_id, shard_id)
     return done if return_success else None
