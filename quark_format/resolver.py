@@ -12,6 +12,7 @@ from jsonschema.exceptions import best_match
 from pydantic import BaseModel
 
 from quark_format.architectures import Architecture
+from quark_format.declarations import as_quark
 from quark_format.formats import detect
 from quark_format.models.targets.tables import Argument, Kind, MultipleOf, Row
 from quark_format.names import Exclusion, LayerConfigs, Reader, ShardConflictError, identity, parts, reader
@@ -147,8 +148,10 @@ class Resolver:
             UnknownTargetError: the target is not declared.
         """
         self.target = target if isinstance(target, Target) else find_target(target)
-        self.block = quantization_config(config)
-        if architecture is None and isinstance(config, dict) and config is not self.block:
+        block = quantization_config(config)
+        mode = detect(block).mode
+        self.block = as_quark(block, mode) if mode in (self.target.header.modes or ()) else block
+        if architecture is None and isinstance(config, dict) and config is not block:
             architecture = next(iter(config.get("architectures") or ()), None)
         self.architecture = (
             architecture

@@ -17,7 +17,6 @@ from vllm.model_executor.layers.quantization.quark.quark import QuarkConfig
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 from vllm.model_executor.models.utils import WeightsMapper
 
-from quark_format.declarations import as_quark
 from quark_format.formats import detect, load_config
 from quark_format.resolver import Refusal, Resolution, Resolver
 from quark_format.targets import target
@@ -46,15 +45,15 @@ class QuarkFormatConfig(QuarkConfig):
 
     def __init__(self, block: dict[str, Any]) -> None:
         """Take the block of a config.json; it is read when the model's architecture is known."""
-        self.block = block
-        self.checkpoint = Checkpoint(block)
-        self._resolver: Resolver | None = None
         resolver = Resolver(block, TARGET)
+        self.block = resolver.block
+        self.checkpoint = Checkpoint(self.block)
+        self._resolver: Resolver | None = None
         if resolver.problem is not None:
             raise QuarkRefusalError(resolver.problem)
-        export = block.get("export") or {}
+        export = self.block.get("export") or {}
         super().__init__(
-            quant_config=block,
+            quant_config=self.block,
             kv_cache_group=export.get("kv_cache_group") or [],
             kv_cache_config=resolver.kv_cache,
             pack_method=self.checkpoint.pack_method or "",
@@ -69,7 +68,7 @@ class QuarkFormatConfig(QuarkConfig):
             QuarkRefusalError: the plugin does not serve it.
         """
         load_config({"quantization_config": config})
-        return cls(as_quark(config, detect(config).mode or ""))
+        return cls(config)
 
     @staticmethod
     def get_cache_scale_mapper() -> WeightsMapper:
@@ -84,8 +83,9 @@ class QuarkFormatConfig(QuarkConfig):
         """vLLM's names of modules that its model classes do not know under the checkpoint's."""
         added = self.resolver.architecture.added
         substring = [pair.root for renames in added for pair in renames.substring or ()]
+        suffix = [pair.root for renames in added for pair in renames.suffix or ()]
         return (
-            WeightsMapper(orig_to_new_substr=dict(substring))
+            WeightsMapper(orig_to_new_substr=dict(substring), orig_to_new_suffix=dict(suffix))
             | QuantizationConfig.get_checkpoint_weight_mapper()
         )
 

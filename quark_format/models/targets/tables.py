@@ -261,6 +261,10 @@ class Target(BaseModel):
     """
     The kind of module that the target builds for each role of roles.json; other roles are built unquantized and not looked up.
     """
+    modes: list[str] | None = None
+    """
+    Custom modes of modes.json whose blocks the target reads as the quark-mode blocks that they stand for.
+    """
 
 
 class Family(BaseModel):

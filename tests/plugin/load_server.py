@@ -1,0 +1,128 @@
+"""Loads checkpoints in the real vLLM, one forked child for each, after one import.
+
+A request is one line of JSON: "path", "prompt" (token ids), and if wanted "arguments" of LLM, "logprobs" (true)
+and "probe", a file to save the outputs of every linear layer to. The answer is one line, too: {"ok": true,
+"layers", "cache", "tokens", "logprobs"} or {"ok": false, "error"}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import torch
+import vllm.model_executor.models.llama  # noqa: F401 - the children share it
+from safetensors.torch import save_file
+from vllm import LLM, SamplingParams
+
+from quark_format.vllm_plugin.served import served
+
+ROWS = 16
+LOGPROBS = 512
+
+
+def inputs(name: str, features: int) -> torch.Tensor:
+    """Seeded bfloat16 [ROWS, features]; layers of the same width get the same."""
+    del name
+    return (
+        torch.randn(ROWS, features, generator=torch.Generator().manual_seed(features)).to(torch.bfloat16) * 2
+    )
+
+
+def describe(model: torch.nn.Module) -> dict[str, Any]:
+    """What serves the layers, and dtype and scales of the cache."""
+    cache = [
+        (module.kv_cache_dtype, module._k_scale_float, module._v_scale_float)
+        for module in model.modules()
+        if hasattr(module, "_k_scale_float")
+    ]
+    return {"layers": [vars(one) for one in served(model)], "cache": cache}
+
+
+class Probe:
+    """Saves the outputs of the linear layers of a model."""
+
+    def __init__(self, file: str) -> None:
+        """Save to `file`."""
+        self.file = file
+
+    def __call__(self, model: torch.nn.Module) -> None:
+        """Run every layer that has a scheme."""
+        outputs = {}
+        for name, module in model.named_modules():
+            if getattr(module, "scheme", None) is not None:
+                features = getattr(module, "input_size_per_partition", None) or module.embedding_dim
+                with torch.no_grad():
+                    outputs[name] = module.quant_method.apply(
+                        module, inputs(name, features), None
+                    ).contiguous()
+        save_file(outputs, self.file)
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Load and generate."""
+    options = {
+        "model": request["path"],
+        "enforce_eager": True,
+        "max_model_len": 64,
+        "max_num_seqs": 2,
+        "max_logprobs": LOGPROBS,
+        "disable_log_stats": True,
+        "enable_prefix_caching": False,
+        "skip_tokenizer_init": True,
+    }
+    llm = LLM(**{**options, **request.get("arguments", {})})
+    found = llm.apply_model(describe)[0]
+    if request.get("probe"):
+        llm.apply_model(Probe(request["probe"]))
+    wanted = LOGPROBS if request.get("logprobs") else None
+    sampling = SamplingParams(
+        temperature=0, max_tokens=6, ignore_eos=True, detokenize=False, prompt_logprobs=wanted
+    )
+    output = llm.generate([{"prompt_token_ids": request["prompt"]}], sampling, use_tqdm=False)[0]
+    logprobs = [
+        {token: one.logprob for token, one in row.items()} for row in output.prompt_logprobs or () if row
+    ]
+    return {"ok": True, **found, "tokens": list(output.outputs[0].token_ids), "logprobs": logprobs}
+
+
+def child(request: dict[str, Any], write: int) -> None:
+    """Answer into a pipe, whatever happens."""
+    try:
+        reply = answer(request)
+    except BaseException as error:
+        while (cause := error.__cause__ or error.__context__) is not None:
+            error = cause
+        reply = {"ok": False, "error": f"{type(error).__name__}: {error}"}
+    with os.fdopen(write, "w") as pipe:
+        json.dump(reply, pipe)
+
+
+def main() -> None:
+    """Serve requests from standard input until it ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(read)
+            try:
+                child(json.loads(line), write)
+            finally:
+                os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as pipe:
+            reply = pipe.read()
+        _, status = os.waitpid(pid, 0)
+        print(
+            reply or json.dumps({"ok": False, "error": f"it died with status {status}"}),
+            file=answers,
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""The dense exports that the plugin's tests load, by what serves them on a CPU: ours or vLLM's own scheme."""
+
+from __future__ import annotations
+
+OURS = "ReferenceLinear"
+
+DENSE = {
+    "llama_fp8_pt_static": OURS,
+    "llama_fp8_pt_w_pertoken_a": "PerPartFp8",
+    "llama_fp8_ptpc": "QuarkW8A8Fp8",
+    "llama_fp8_wo_pc": OURS,
+    "llama_fp8_e5m2": OURS,
+    "llama_fp8_nolmexcl": OURS,
+    "llama_fp8_output": OURS,
+    "llama_int8_pt": "QuarkW8A8Int8",
+    "llama_int8_pc_dyn": "QuarkW8A8Int8",
+    "llama_int8_pt_dyn": OURS,
+    "llama_int8_wo_g64": OURS,
+    "llama_uint8_wo_pc": OURS,
+    "llama_int4_g128": "QuarkW4A16Int4",
+    "llama_int4_pc": OURS,
+    "llama_int4_wo_pt": OURS,
+    "llama_int4_wa_64": OURS,
+    "llama_uint4_g128_sym": OURS,
+    "llama_int2_g128": OURS,
+    "llama_mxfp4_wo": OURS,
+    "llama_mxfp4_fp8dyn": OURS,
+    "llama_mxfp4_a_mxfp8": OURS,
+    "llama_mxfp4_mxfp6_e2m3": OURS,
+    "llama_mxfp6_e3m2": OURS,
+    "llama_nvfp4": OURS,
+    "llama_int4_fp8": OURS,
+    "llama_amdfp4": OURS,
+    "llama_amdfp4_global16": OURS,
+    "llama_mixed_qproj": OURS,
+    "llama_mxfp4_rotation_r1_online": OURS,
+    "llama_embedding_int8": OURS,
+    "f2f_llama_int4_g128": OURS,
+    "f2f_llama_int4_fp8": OURS,
+    "f2f_llama_attn_fp8blk_e8m0_mlp_mxfp4": OURS,
+    "llama_fp8_kv": OURS,
+    "llama_fp8_kv_custommode": OURS,
+}
+
+REFUSED = {"f2f_llama_uint4_g128": "asymmetric"}
+"""Exports that no reader can read right, and a word of the reason that is told."""

@@ -1,0 +1,77 @@
+"""The reference kernels against amd-quark's own modules, bit for bit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.functional import linear
+
+from plugin.quark_model import NOT_IMPORTED, imported, stored
+from plugin.served_exports import DENSE
+from quark_format.layouts import DIMS
+from quark_format.resolver import Resolution, Resolver
+from quark_format.vllm_plugin.layout import WEIGHT, Checkpoint
+from quark_format.vllm_plugin.schemes.reference import Part
+
+TARGET = "vllm-plugin@0.32"
+KINDS = {"lm_head": "head"}
+
+
+def parts(folder: Path, names: list[str]) -> dict[str, Part]:
+    """Our parts by the checkpoint's names."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    resolver = Resolver(config, TARGET)
+    checkpoint = Checkpoint(resolver.block)
+    found = {}
+    for name in names:
+        answer = resolver.resolve(name, KINDS.get(name, "linear"))
+        assert isinstance(answer, Resolution)
+        found[name] = Part.of(checkpoint, **answer.choice.arguments, rotated=name in checkpoint.rotated)
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(set(DENSE) - set(NOT_IMPORTED)))
+def test_every_layer_is_quarks(exports: Path, name: str) -> None:
+    """Weights equal in float32; inputs quantized equal; outputs of the layer equal in bfloat16."""
+    modules = imported(exports / name)
+    tensors = stored(exports / name)
+    assert modules
+    for module_name, part in parts(exports / name, list(modules)).items():
+        theirs = modules[module_name]
+        own = {
+            entry.suffix: tensors[f"{module_name}.{entry.suffix}"]
+            for entry in part.entries()
+            if f"{module_name}.{entry.suffix}" in tensors
+        }
+        weights = {suffix: tensor for suffix, tensor in own.items() if suffix.startswith(WEIGHT)}
+        weight = part.layout.dequantize(weights, theirs.out_features, theirs.in_features)
+        assert torch.equal(weight, theirs._get_qweight(theirs.weight))
+        x = torch.randn(1, 24, theirs.in_features, generator=torch.Generator().manual_seed(0)) * 2
+        x = x.to(torch.bfloat16)
+        kv = theirs.output_quantizer if not part.activations["output"] else None
+        theirs.output_quantizer = None if kv is not None else theirs.output_quantizer
+        y = linear(part.transform(own)(x[0]), weight.to(torch.bfloat16))
+        of = part.quantizer(own, "output")
+        assert torch.equal(y if of is None else of(y), theirs(x)[0])
+
+
+def test_fused_fp8_keeps_every_scale(exports: Path) -> None:
+    """vLLM quantizes q, k and v again with their largest scale (w8a8_utils.requantize_with_max_scale)."""
+    folder = exports / "llama_fp8_pt_static"
+    modules, tensors = imported(folder), stored(folder)
+    names = [f"model.layers.0.self_attn.{leaf}_proj" for leaf in "qkv"]
+    scales = [tensors[f"{name}.weight_scale"].float() for name in names]
+    largest = torch.stack(scales).max()
+    ours, theirs = [], []
+    for name, part in parts(folder, names).items():
+        own = {suffix: tensors[f"{name}.{suffix}"] for suffix in ("weight", "weight_scale")}
+        exact = modules[name]._get_qweight(modules[name].weight)
+        again = (exact / largest).to(torch.float8_e4m3fn).float() * largest
+        size = {"out": modules[name].out_features, "in": modules[name].in_features}
+        ours.append((part.layout.dequantize(own, *(size[dim] for dim in DIMS)) - exact).abs().max())
+        theirs.append((again - exact).norm() / exact.norm())
+    assert max(ours) == 0
+    assert max(theirs) > 0.01
