@@ -19,20 +19,30 @@ from quark_format.tables import table
 
 LAYERS, KV, GROUP = "layer_quant_config", "kv_cache_quant_config", "kv_cache_group"
 FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
+FILES = (FILE, INDEX, "config.json", "copy.safetensors", *SHARDS)
 CONTRADICTED = (
     *("QF301", "QF302", "QF303", "QF304", "QF305", "QF306", "QF311", "QF313"),
     *("QF211", "QF215", "QF412"),
 )
 OTHER_DTYPE = {
-    "fp8_e4m3": "int8", "fp8_e5m2": "int8", "int8": "fp8_e4m3", "uint8": "fp8_e4m3",
-    "int4": "int8", "uint4": "uint8", "fp4": "int8", "fp6_e3m2": "fp8_e4m3", "fp6_e2m3": "fp8_e4m3",
+    "fp8_e4m3": "int8",
+    "fp8_e5m2": "int8",
+    "int8": "fp8_e4m3",
+    "uint8": "fp8_e4m3",
+    "int4": "int8",
+    "uint4": "uint8",
+    "fp4": "int8",
+    "fp6_e3m2": "fp8_e4m3",
+    "fp6_e2m3": "fp8_e4m3",
 }
-OTHER_QSCHEME = {
+OTHER_QSCHEME: dict[str, Json] = {
     "per_tensor": {"qscheme": "per_channel", "ch_axis": 0, "observer_cls": "PerChannelMinMaxObserver"},
     "per_channel": {"qscheme": "per_tensor", "ch_axis": None, "observer_cls": "PerTensorMinMaxObserver"},
     "per_group": {"qscheme": "per_tensor", "ch_axis": None, "group_size": None},
 }
 HEADS = ("num_key_value_heads",)
+DAMAGES: set[str] = set()
+"""The kinds that damage files."""
 SPOILED = ("llama_fp8_kv", "llama_mxfp4", "q0.6.0_llama_int4", "qwen3_moe_int4_g128")
 
 
@@ -57,9 +67,32 @@ def uses_global(export: Export) -> bool:
     )
 
 
-def edit(export: Export, change: Callable[[Json], object], mentions: str) -> Iterator[Mutant]:
+def edit(
+    export: Export, change: Callable[[Json], object], mentions: str | tuple[str, ...]
+) -> Iterator[Mutant]:
     """One mutant: the block changed."""
     yield Mutant(export.edited(change), mentions)
+
+
+def held(export: Export, pointer: str = "/global_quant_config") -> tuple[str, ...]:
+    """What a finding on a spec names: the spec's place, or a module that it is for."""
+    modules = [
+        member.name
+        for entry in export.context.judged
+        if entry.declared.pointer == pointer and entry.quantized
+        for member in entry.members
+    ]
+    return (pointer, *modules)
+
+
+def popping(where: Callable[[Json], Json], key: str) -> Callable[[Json], object]:
+    """The change that drops a key."""
+    return lambda block: where(block).pop(key)
+
+
+def renaming(key: str, new: str) -> Callable[[Json], object]:
+    """The change that gives the value of a key to another."""
+    return lambda block: block.update({new: block.pop(key)})
 
 
 # --- keys of the config -----------------------------------------------------------------------------------
@@ -92,7 +125,7 @@ def drop_spec_key(export: Export) -> Iterator[Mutant]:
     if export.quark:
         for key in ("dtype", "qscheme", "is_dynamic", "ch_axis", "group_size", "symmetric"):
             if key in weight(export.block):
-                yield from edit(export, lambda block, key=key: weight(block).pop(key), key)
+                yield from edit(export, popping(weight, key), key)
 
 
 @kind("QF213", severity="warning")
@@ -111,7 +144,7 @@ def misspell_key(export: Export) -> Iterator[Mutant]:
     if export.quark:
         for key in ("exclude", LAYERS):
             new = f"{key}s"
-            yield from edit(export, lambda block, key=key, new=new: block.update({new: block.pop(key)}), new)
+            yield from edit(export, renaming(key, new), new)
 
 
 def retyped(key: str, value: Any, where: Callable[[Json], Json], *codes: str) -> None:
@@ -178,28 +211,28 @@ unknown("version", "99.9", itself, "QF205", severity="warning")
 def swap_dtype(export: Export) -> Iterator[Mutant]:
     """The global weight spec has another dtype than the codes."""
     if single(export) and (new := OTHER_DTYPE.get(str(weight(export.block).get("dtype")))):
-        yield from edit(export, lambda block: weight(block).update(dtype=new), "")
+        yield from edit(export, lambda block: weight(block).update(dtype=new), held(export))
 
 
 @kind(*CONTRADICTED)
 def swap_qscheme(export: Export) -> Iterator[Mutant]:
     """The global weight spec has another qscheme than the scales."""
     if single(export) and (new := OTHER_QSCHEME.get(str(weight(export.block).get("qscheme")))):
-        yield from edit(export, lambda block: weight(block).update(new), "")
+        yield from edit(export, lambda block: weight(block).update(new), held(export))
 
 
 @kind(*CONTRADICTED)
 def halve_group_size(export: Export) -> Iterator[Mutant]:
     """The global weight spec has half the group size."""
     if single(export) and isinstance(size := weight(export.block).get("group_size"), int) and size > 1:
-        yield from edit(export, lambda block: weight(block).update(group_size=size // 2), "")
+        yield from edit(export, lambda block: weight(block).update(group_size=size // 2), held(export))
 
 
 @kind(*CONTRADICTED)
 def double_group_size(export: Export) -> Iterator[Mutant]:
     """The global weight spec has twice the group size."""
     if single(export) and isinstance(size := weight(export.block).get("group_size"), int) and size > 1:
-        yield from edit(export, lambda block: weight(block).update(group_size=size * 2), "")
+        yield from edit(export, lambda block: weight(block).update(group_size=size * 2), held(export))
 
 
 def inputs(block: Json) -> Json:
@@ -243,7 +276,7 @@ def add_input_spec(export: Export) -> Iterator[Mutant]:
     if eager(export) and block["global_quant_config"]["input_tensors"] is None and weight(block):
         plain = {"dtype": "fp8_e4m3", "qscheme": "per_tensor", "is_dynamic": False, "symmetric": True}
         other = {"ch_axis": None, "group_size": None, "observer_cls": "PerTensorMinMaxObserver"}
-        spec = {key: value for key, value in {**weight(block), **plain, **other}.items()}
+        spec = {**weight(block), **plain, **other}
         change = lambda block: block["global_quant_config"].update(input_tensors=spec)  # noqa: E731
         yield from edit(export, change, "input_scale")
 
@@ -252,7 +285,9 @@ def add_input_spec(export: Export) -> Iterator[Mutant]:
 def declare_fake(export: Export) -> Iterator[Mutant]:
     """weight_format says that floats are stored, but codes are."""
     if single(export) and any(export.modules[name]["weight"][0] not in FLOATS for name in export.codes):
-        yield from edit(export, lambda block: block["export"].update(weight_format="fake_quantized"), "")
+        yield from edit(
+            export, lambda block: block["export"].update(weight_format="fake_quantized"), held(export)
+        )
 
 
 @kind("QF230")
@@ -295,7 +330,7 @@ def entry(name: str, does: str, make: Callable[[Export], str | None], *codes: st
     def change(export: Export) -> Iterator[Mutant]:
         new = make(export) if export.quark and export.real else None
         if new is not None:
-            mentions = "" if "*" in new or severity == "info" else new
+            mentions = "/exclude" if "*" in new or severity == "info" else new
             yield from edit(export, lambda block: block["exclude"].append(new), mentions)
 
     kind(*codes, severity=severity)(named(change, name, does))
@@ -308,36 +343,49 @@ def quantized(export: Export) -> str | None:
 
 entry("exclude_quantized", "An entry names a quantized module.", quantized, "QF402", severity="error")
 entry(
-    *("exclude_everything", "An entry takes every module."),
-    *(lambda export: "*" if export.codes else None, "QF402", "QF223"),
+    "exclude_everything",
+    "An entry takes every module.",
+    lambda export: "*" if export.codes else None,
+    "QF402",
+    "QF223",
     severity="error",
 )
 entry(
-    *("exclude_layers_by_glob", "A glob takes quantized modules."),
-    *(lambda export: "*.layers.1.*" if any(".layers.1." in name for name in export.codes) else None,),
-    *("QF402", "QF223"),
+    "exclude_layers_by_glob",
+    "A glob takes quantized modules.",
+    lambda export: "*.layers.1.*" if any(".layers.1." in name for name in export.codes) else None,
+    "QF402",
+    "QF223",
     severity="error",
 )
 entry("exclude_by_regex", "An entry is no regular expression.", lambda _: "re:*(", "QF227", severity="error")
 entry(
-    *("exclude_twice", "An entry stands twice."),
-    *(lambda export: next(iter(export.block["exclude"]), None), "QF222"),
+    "exclude_twice",
+    "An entry stands twice.",
+    lambda export: next(iter(export.block["exclude"]), None),
+    "QF222",
     severity="info",
 )
 entry("exclude_nothing", "An entry matches nothing.", lambda _: "vision_tower", "QF220", severity="info")
 entry(
-    *("exclude_by_last_name", "An entry is the last name of modules."),
-    *(lambda export: name.rpartition(".")[2] if "." in (name := quantized(export) or "") else None, "QF221"),
+    "exclude_by_last_name",
+    "An entry is the last name of modules.",
+    lambda export: name.rpartition(".")[2] if "." in (name := quantized(export) or "") else None,
+    "QF221",
     severity="warning",
 )
 entry(
-    *("exclude_with_prefix", "An entry has a prefix that the modules have not."),
-    *(lambda export: f"language_model.{name}" if "." in (name := quantized(export) or "") else None, "QF221"),
+    "exclude_with_prefix",
+    "An entry has a prefix that the modules have not.",
+    lambda export: f"language_model.{name}" if "." in (name := quantized(export) or "") else None,
+    "QF221",
     severity="warning",
 )
 entry(
-    *("exclude_fused_name", "An entry names a fused module."),
-    *(lambda export: "model.layers.0.self_attn.qkv_proj" if fusable(export) else None, "QF226"),
+    "exclude_fused_name",
+    "An entry names a fused module.",
+    lambda export: "model.layers.0.self_attn.qkv_proj" if fusable(export) else None,
+    "QF226",
     severity="warning",
 )
 
@@ -363,7 +411,11 @@ def override_every_layer(export: Export) -> Iterator[Mutant]:
     if single(export) and weight(export.block).get("dtype") in OTHER_DTYPE:
         other = copy.deepcopy(export.block["global_quant_config"])
         other["weight"]["dtype"] = OTHER_DTYPE[other["weight"]["dtype"]]
-        yield from edit(export, lambda block: block.update({LAYERS: {"*": other, **block[LAYERS]}}), "")
+        yield from edit(
+            export,
+            lambda block: block.update({LAYERS: {"*": other, **block[LAYERS]}}),
+            (LAYERS, *export.codes),
+        )
 
 
 @kind("QF220", "QF221", severity="info")
@@ -371,7 +423,7 @@ def dead_layer_pattern(export: Export) -> Iterator[Mutant]:
     """A layer pattern matches nothing."""
     if export.quark:
         config = export.block["global_quant_config"]
-        yield from edit(export, lambda block: block[LAYERS].update({"*.visual.*": config}), "")
+        yield from edit(export, lambda block: block[LAYERS].update({"*.visual.*": config}), LAYERS)
 
 
 @kind("QF225", "QF224", *CONTRADICTED, severity="warning")
@@ -381,7 +433,9 @@ def shadow_layer_pattern(export: Export) -> Iterator[Mutant]:
     own = {key: layer for key, layer in (block.get(LAYERS) or {}).items() if layer and layer.get("weight")}
     config = block.get("global_quant_config")
     if export.quark and config and config["weight"] and any(layer != config for layer in own.values()):
-        yield from edit(export, lambda block: block.update({LAYERS: {"*": config, **block[LAYERS]}}), "")
+        yield from edit(
+            export, lambda block: block.update({LAYERS: {"*": config, **block[LAYERS]}}), (LAYERS, *own)
+        )
 
 
 @kind(*CONTRADICTED, "QF401", "QF404", "QF220", severity="info")
@@ -394,7 +448,7 @@ def misspell_layer_pattern(export: Export) -> Iterator[Mutant]:
             change = lambda block, key=key, new=new: block.update(  # noqa: E731
                 {LAYERS: {new if one == key else one: value for one, value in block[LAYERS].items()}}
             )
-            yield from edit(export, change, "")
+            yield from edit(export, change, (new, *held(export, f"/{LAYERS}/{key}")))
 
 
 # --- KV cache -----------------------------------------------------------------------------------------------
@@ -415,7 +469,7 @@ def undeclare_kv(export: Export) -> Iterator[Mutant]:
                 for key, layer in block[LAYERS].items()
             }
 
-        yield from edit(export, drop, "")
+        yield from edit(export, drop, tuple(stored))
 
 
 @kind("QF501", "QF504")
@@ -425,9 +479,14 @@ def declare_kv(export: Export) -> Iterator[Mutant]:
     plain = eager(export) and not any(name.endswith("output_scale") for name in export.tensors)
     if plain and block.get(KV) == {} and not block["export"][GROUP] and fusable(export):
         output = {
-            **{key: value for key, value in weight(block).items()},
-            "dtype": "fp8_e4m3", "qscheme": "per_tensor", "ch_axis": None, "group_size": None,
-            "is_dynamic": False, "symmetric": True, "observer_cls": "PerTensorMinMaxObserver",
+            **weight(block),
+            "dtype": "fp8_e4m3",
+            "qscheme": "per_tensor",
+            "ch_axis": None,
+            "group_size": None,
+            "is_dynamic": False,
+            "symmetric": True,
+            "observer_cls": "PerTensorMinMaxObserver",
         }
         config = {**block["global_quant_config"], "output_tensors": output}
 
@@ -435,14 +494,14 @@ def declare_kv(export: Export) -> Iterator[Mutant]:
             block[KV] = {"*k_proj": config, "*v_proj": config}
             block["export"][GROUP] = ["*k_proj", "*v_proj"]
 
-        yield from edit(export, declare, "")
+        yield from edit(export, declare, (KV, "k_proj", "v_proj"))
 
 
 @kind("QF504", "QF507", "QF502", "QF220", severity="info")
 def misname_kv_group(export: Export) -> Iterator[Mutant]:
     """kv_cache_group names modules that the model has not."""
     if export.quark and export.block["export"].get(GROUP):
-        yield from edit(export, lambda block: block["export"].update({GROUP: ["*key", "*value"]}), "")
+        yield from edit(export, lambda block: block["export"].update({GROUP: ["*key", "*value"]}), GROUP)
 
 
 # --- the model's config -------------------------------------------------------------------------------------
@@ -454,7 +513,7 @@ def model(name: str, does: str, key: str, change: Callable[[int], int], *codes: 
     def make(export: Export) -> Iterator[Mutant]:
         value = export.config.get(key)
         if isinstance(value, int) and not (key in HEADS and "kv_lora_rank" in export.config):
-            yield Mutant(export.configured(lambda config: config.update({key: change(value)})), "")
+            yield Mutant(export.configured(lambda config: config.update({key: change(value)})), key)
 
     kind(*codes)(named(make, name, does))
 
@@ -514,8 +573,9 @@ def spoiled(
 
     def make(export: Export) -> Iterator[Mutant]:
         if export.name in SPOILED:
-            yield Mutant(export.sharded() if shards else export, "", spoil=spoil)
+            yield Mutant(export.sharded() if shards else export, FILES, spoil=spoil)
 
+    DAMAGES.add(name.replace("_", "-"))
     kind(*codes, severity=severity)(named(make, name, does))
 
 
@@ -547,7 +607,11 @@ def header(change: Callable[[Json], object]) -> Callable[[Path], None]:
 
 def bytes_of(change: Callable[[bytes], bytes], file: str = FILE) -> Callable[[Path], None]:
     """Change the bytes of a file."""
-    return lambda folder: (folder / file).write_bytes(change((folder / file).read_bytes())) and None
+
+    def spoil(folder: Path) -> None:
+        (folder / file).write_bytes(change((folder / file).read_bytes()))
+
+    return spoil
 
 
 def last(raw: Json) -> Json:
@@ -573,44 +637,60 @@ def shift(raw: Json, by: int) -> None:
 
 
 spoiled(
-    *("index_lacks_tensor", "The index lacks a tensor."),
-    *(index(lambda raw: raw["weight_map"].popitem()), "QF110"),
+    "index_lacks_tensor",
+    "The index lacks a tensor.",
+    index(lambda raw: raw["weight_map"].popitem()),
+    "QF110",
     shards=True,
 )
 spoiled(
-    *("index_has_more", "The index maps a tensor that no file holds."),
-    *(index(lambda raw: raw["weight_map"].update({"model.extra.weight": SHARDS[0]})), "QF109"),
+    "index_has_more",
+    "The index maps a tensor that no file holds.",
+    index(lambda raw: raw["weight_map"].update({"model.extra.weight": SHARDS[0]})),
+    "QF109",
     shards=True,
 )
 spoiled(
-    *("index_maps_elsewhere", "The index maps a tensor to the other file."),
-    *(index(lambda raw: raw["weight_map"].update({next(iter(raw["weight_map"])): SHARDS[1]})), "QF111"),
+    "index_maps_elsewhere",
+    "The index maps a tensor to the other file.",
+    index(lambda raw: raw["weight_map"].update({next(iter(raw["weight_map"])): SHARDS[1]})),
+    "QF111",
     shards=True,
 )
 spoiled(
-    *("index_total", "The index has another total_size."),
-    *(index(lambda raw: raw["metadata"].update(total_size=12345)), "QF115"),
+    "index_total",
+    "The index has another total_size.",
+    index(lambda raw: raw["metadata"].update(total_size=12345)),
+    "QF115",
     severity="warning",
     shards=True,
 )
 spoiled(
-    *("index_unknown_file", "The index names a file that is not there."),
-    *(index(lambda raw: raw["weight_map"].update({next(iter(raw["weight_map"])): "m.safetensors"})), "QF112"),
+    "index_unknown_file",
+    "The index names a file that is not there.",
+    index(lambda raw: raw["weight_map"].update({next(iter(raw["weight_map"])): "m.safetensors"})),
+    "QF112",
     shards=True,
 )
 spoiled(
-    *("index_no_json", "The index is cut off."),
-    *(bytes_of(lambda raw: raw[: len(raw) // 2], INDEX), "QF108"),
+    "index_no_json",
+    "The index is cut off.",
+    bytes_of(lambda raw: raw[: len(raw) // 2], INDEX),
+    "QF108",
     shards=True,
 )
 spoiled(
-    *("shard_gone", "A shard is not there."),
-    *(lambda folder: (folder / SHARDS[1]).unlink(), "QF112"),
+    "shard_gone",
+    "A shard is not there.",
+    lambda folder: (folder / SHARDS[1]).unlink(),
+    "QF112",
     shards=True,
 )
 spoiled(
-    *("shard_too_many", "A copy of a shard lies in the folder under another name."),
-    *(lambda folder: (folder / "copy.safetensors").write_bytes((folder / SHARDS[0]).read_bytes()), "QF113"),
+    "shard_too_many",
+    "A copy of a shard lies in the folder under another name.",
+    lambda folder: (folder / "copy.safetensors").write_bytes((folder / SHARDS[0]).read_bytes()),
+    "QF113",
     severity="warning",
     shards=True,
 )
@@ -619,23 +699,31 @@ spoiled("file_longer", "Bytes follow the data.", bytes_of(lambda raw: raw + byte
 spoiled("file_empty", "The file is empty.", bytes_of(lambda _: b""), "QF104")
 spoiled("header_empty", "The header has length 0.", bytes_of(lambda raw: bytes(8) + raw[8:]), "QF104")
 spoiled(
-    *("header_endless", "The header is longer than the file."),
-    *(bytes_of(lambda raw: (1 << 62).to_bytes(8, "little") + raw[8:]), "QF104"),
+    "header_endless",
+    "The header is longer than the file.",
+    bytes_of(lambda raw: (1 << 62).to_bytes(8, "little") + raw[8:]),
+    "QF104",
 )
 spoiled("header_no_json", "The header is no JSON.", bytes_of(lambda raw: raw[:8] + b"[" + raw[9:]), "QF104")
 spoiled("header_key_twice", "A header names a tensor twice.", bytes_of(twice), "QF116")
 spoiled("header_gap", "Bytes between two tensors are nobody's.", header(lambda raw: shift(raw, 2)), "QF105")
 spoiled("header_overlap", "Two tensors share bytes.", header(lambda raw: shift(raw, -2)), "QF105", "QF106")
 spoiled(
-    *("header_shape", "A tensor's shape is not that of its bytes."),
-    *(header(lambda raw: last(raw).update(shape=[3, 5, 7])), "QF105"),
+    "header_shape",
+    "A tensor's shape is not that of its bytes.",
+    header(lambda raw: last(raw).update(shape=[3, 5, 7])),
+    "QF105",
 )
 spoiled(
-    *("header_dtype", "A tensor has a dtype that safetensors does not know."),
-    *(header(lambda raw: last(raw).update(dtype="F12")), "QF107"),
+    "header_dtype",
+    "A tensor has a dtype that safetensors does not know.",
+    header(lambda raw: last(raw).update(dtype="F12")),
+    "QF107",
 )
 spoiled("config_cut", "config.json is cut off.", bytes_of(lambda raw: raw[:-20], "config.json"), "QF102")
 spoiled(
-    *("config_mark", "config.json begins with a byte order mark."),
-    *(bytes_of(lambda raw: b"\xef\xbb\xbf" + raw, "config.json"), "QF120"),
+    "config_mark",
+    "config.json begins with a byte order mark.",
+    bytes_of(lambda raw: b"\xef\xbb\xbf" + raw, "config.json"),
+    "QF120",
 )

@@ -204,11 +204,12 @@ class Export:
 class Mutant:
     """A faulty export, and a text that a finding must mention: the tensor, module or pointer at fault.
 
-    `spoil` damages the checkpoint after it was written; `codes` replace those of the kind.
+    Of several texts, one is enough. `spoil` damages the checkpoint after it was written; `codes` replace the
+    kind's.
     """
 
     export: Export
-    mentions: str
+    mentions: str | tuple[str, ...]
     codes: tuple[str, ...] = ()
     spoil: Callable[[Path], object] | None = None
 
@@ -251,10 +252,15 @@ def judge(checkpoint: Checkpoint, *, tensors_only: bool = False) -> list[Finding
 def caught(mutant: Mutant, kind: Kind, found: Sequence[Finding]) -> bool:
     """Whether a finding has an expected code, is severe enough and mentions what is at fault."""
     codes = mutant.codes or kind.codes
+    wanted = (mutant.mentions,) if isinstance(mutant.mentions, str) else mutant.mentions
     return any(
         one.code in codes
         and RANKS[one.severity] >= RANKS[kind.severity]
-        and mutant.mentions
-        in " ".join(filter(None, (one.tensor, one.module, one.pointer, one.file, one.message)))
+        and any(text in _places(one) for text in wanted)
         for one in found
     )
+
+
+def _places(one: Finding) -> str:
+    """What a finding names, and its sentence."""
+    return " ".join(filter(None, (one.tensor, one.module, one.pointer, one.file, one.message)))
