@@ -35,10 +35,15 @@ def experts(request: Request) -> FusedMoEMethodBase:
         if choice is own or any(part["rotated"] for part in parts):
             continue
         try:
-            return _of_vllm(request, choice)
+            method = _of_vllm(request, choice)
         except (ValueError, NotImplementedError) as refused:
             logger.info_once("%s: %s; %s serves it", choice.row, refused, own.row)
-    return load(own.scheme)(request.layer.moe_config, request.config.checkpoint, parts)
+        else:
+            method.choice = choice
+            return method
+    method = load(own.scheme)(request.layer.moe_config, request.config.checkpoint, parts)
+    method.choice = own
+    return method
 
 
 def _of_vllm(request: Request, choice: Choice) -> FusedMoEMethodBase:
