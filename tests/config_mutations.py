@@ -19,7 +19,8 @@ from quark_format.tables import table
 
 LAYERS, KV, GROUP = "layer_quant_config", "kv_cache_quant_config", "kv_cache_group"
 FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
-FILES = (FILE, INDEX, "config.json", "copy.safetensors", *SHARDS)
+FILES = (FILE, INDEX, "config.json", "copy.safetensors", "*.safetensors", *SHARDS)
+"""What a finding on a file names one of."""
 CONTRADICTED = (
     *("QF301", "QF302", "QF303", "QF304", "QF305", "QF306", "QF311", "QF313"),
     *("QF211", "QF215", "QF412"),
