@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from quark_format.architectures import Architecture
 from quark_format.checkpoint import Checkpoint
 from quark_format.declarations import PARTS, describe, stages
 from quark_format.formats import Format, detect, locate
@@ -48,13 +49,17 @@ class Planned:
 
 @dataclass
 class Plan:
-    """A checkpoint for a target; `unlooked` modules are built unquantized whatever the config says."""
+    """A checkpoint for a target, which builds `architecture` by its `implementation`.
+
+    `unlooked` modules are built unquantized whatever the config says.
+    """
 
     target: Target
     architecture: str | None
     known: bool
     version: str
     problem: str | None
+    implementation: Architecture
     planned: list[Planned] = field(default_factory=list)
     unlooked: int = 0
     unlooked_bytes: int = 0
@@ -81,7 +86,14 @@ def plan(checkpoint: Checkpoint, to: Target) -> Plan:
     architecture = next(iter(config.get("architectures") or ()), None)
     resolver = Resolver(block, to, architecture)
     table = layouts(verdict.version)
-    made = Plan(to, architecture, resolver.architecture.known, verdict.version, resolver.problem)
+    made = Plan(
+        to,
+        architecture,
+        resolver.architecture.known,
+        verdict.version,
+        resolver.problem,
+        resolver.architecture,
+    )
     modules = group(checkpoint.tensors, table.raw).by_name
     _fill(made, resolver, _Layout(table, verdict, block), modules)
     return made

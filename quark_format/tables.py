@@ -20,3 +20,9 @@ def table(name: str) -> Any:
         FileNotFoundError: no such file is declared.
     """
     return json.loads(_ROOT.joinpath(*name.split("/")).read_text(encoding="utf-8"))
+
+
+@cache
+def has_table(name: str) -> bool:
+    """Whether the schema file `name` is declared."""
+    return _ROOT.joinpath(*name.split("/")).is_file()

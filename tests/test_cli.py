@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -181,9 +182,9 @@ def test_wrong_usage(run: Command, arguments: list[str], sentence: str) -> None:
 def test_tensor_parallel_reaches_the_checks(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
 
-    def validate(path: str, *, tensor_parallel_size: int = 1, values: str = "none") -> Report:
-        assert values == "none"
-        sizes.append(tensor_parallel_size)
+    def validate(path: str, **asked: Any) -> Report:
+        assert (asked["values"], asked["target"], asked["platform"]) == ("none", None, None)
+        sizes.append(asked["tensor_parallel_size"])
         return Report(path, readable=True)
 
     monkeypatch.setattr("quark_format.validators.validate.validate", validate)

@@ -39,7 +39,11 @@ def report(*findings: Finding, path: str = "models/llama", readable: bool = True
         format_version="0.13",
         mode="quark",
         writer="eager",
-        targets=(TargetVerdict("vllm@0.32", loads=False, reasons=("no kernel",)),),
+        targets=(
+            TargetVerdict(
+                "vllm@0.32", loads=False, reasons=("no kernel",), outcome="fails", platform="cuda:90"
+            ),
+        ),
         tensors=33,
         shards=1,
         tensor_bytes=429_056,
@@ -81,7 +85,8 @@ def test_document_has_the_declared_keys() -> None:
         "shards": 1,
         "tensor_bytes": 429_056,
     }
-    assert checkpoint["targets"] == [{"name": "vllm@0.32", "loads": False, "reasons": ["no kernel"]}]
+    verdict = {"loads": False, "outcome": "fails", "reasons": ["no kernel"]}
+    assert checkpoint["targets"] == [{"name": "vllm@0.32", "platform": "cuda:90", **verdict}]
     assert checkpoint["findings"][0] == {
         "code": "QF301",
         "name": "tensor-missing",

@@ -84,6 +84,18 @@ def quark_validate(  # noqa: PLR0913, PLR0917 - one parameter for each option
             metavar="CHECKPOINT", help="A checkpoint's folder, or a config.json.", show_default=False
         ),
     ],
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[@VERSION]", help="Also judge whether this consumer loads it, such as vllm@0.32."
+        ),
+    ] = None,
+    platform: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[:DEVICE]", help="Where it is to run: cpu, cuda:90, rocm:gfx942…; asks for kernels."
+        ),
+    ] = None,
     tensor_parallel: Annotated[
         int, typer.Option(min=1, metavar="N", help="Also check that the sizes divide over N ranks.")
     ] = 1,
@@ -124,8 +136,16 @@ def quark_validate(  # noqa: PLR0913, PLR0917 - one parameter for each option
     from quark_format.validators.reporters import reporter  # noqa: PLC0415
 
     selection = _selection(select or [], ignore or [])
+    _known(target or [], platform)
+    asked = {
+        "target": target,
+        "platform": platform,
+        "tensor_parallel_size": tensor_parallel,
+        "values": values,
+        "verdicts": True,
+    }
     with progress(len(checkpoints)) as advance:
-        judged = [_judge(path, tensor_parallel, values, selection) for path in map(advance, checkpoints)]
+        judged = [_judge(path, asked, selection) for path in map(advance, checkpoints)]
     reports = [report for report in judged if report is not None]
     reporter(form, show_all=show_all)(reports, sys.stdout)
     raise typer.Exit(exit_code(reports) if len(reports) == len(judged) else UNREADABLE)
@@ -140,12 +160,28 @@ def _selection(select: list[str], ignore: list[str]) -> Selection:
         raise typer.BadParameter(str(error)) from None
 
 
-def _judge(path: str, tensor_parallel: int, values: Values, selection: Selection) -> Report | None:
+def _known(names: list[str], platform: str | None) -> None:
+    """Refuse a target that is not declared, or a platform that none of the targets has."""
+    if not names and platform is None:
+        return
+    from quark_format.targets import UnknownTargetError, targets  # noqa: PLC0415
+    from quark_format.targets import target as find  # noqa: PLC0415
+
+    try:
+        wanted = [find(name) for name in names] or list(targets().values())
+    except UnknownTargetError as error:
+        raise typer.BadParameter(str(error), param_hint="--target") from None
+    known = list(dict.fromkeys(name for one in wanted for name in one.header.platforms))
+    if platform is not None and platform.partition(":")[0] not in known:
+        raise typer.BadParameter(f"there are {', '.join(known)}", param_hint="--platform")
+
+
+def _judge(path: str, asked: dict[str, Any], selection: Selection) -> Report | None:
     """Return the report of one checkpoint; None, with a sentence on stderr, where judging it failed."""
     try:
         from quark_format.validators.validate import validate  # noqa: PLC0415
 
-        return selection.apply(validate(path, tensor_parallel_size=tensor_parallel, values=values))
+        return selection.apply(validate(path, **asked))
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     except Exception as error:

@@ -10,17 +10,23 @@ from typing import Any
 
 from quark_format.validators.findings import SEVERITIES, Finding
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 """Version of `schema/report.schema.json`: the second number grows with additions, the first otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetVerdict:
-    """Whether the consumer `name`, such as `vllm@0.32`, loads the checkpoint; `reasons` say why not."""
+    """Whether the consumer `name`, such as `vllm@0.32`, loads the checkpoint; `reasons` say why not.
+
+    `outcome` is "loads", "wrong" where it loads and computes something else, or "fails"; `platform` the one
+    that was asked for.
+    """
 
     name: str
     loads: bool
     reasons: tuple[str, ...] = ()
+    outcome: str = "loads"
+    platform: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,13 @@ class Report:
                 "tensor_bytes": self.tensor_bytes,
             },
             "targets": [
-                {"name": target.name, "loads": target.loads, "reasons": list(target.reasons)}
+                {
+                    "name": target.name,
+                    "platform": target.platform,
+                    "loads": target.loads,
+                    "outcome": target.outcome,
+                    "reasons": list(target.reasons),
+                }
                 for target in self.targets
             ],
             "findings": [asdict(finding) for finding in self.findings],

@@ -51,7 +51,7 @@ def _ends(tree: Tree) -> Iterator[Finding]:
     modules = tree.context.modules.by_name
     heads = [modules[name] for name in modules if name.rpartition(".")[2] in row["head"]]
     embedded = any(
-        entry.role.role == _EMBEDDING and not any(fnmatchcase(name, glob) for glob in row["not_tokens"])
+        entry.role.role == row["tokens"] and not any(fnmatchcase(name, glob) for glob in row["not_tokens"])
         for name, entry in tree.entries.items()
     )
     needs_head = any(fnmatchcase(name, glob) for name in tree.architectures for glob in row["needs_head"])
@@ -68,7 +68,6 @@ def _ends(tree: Tree) -> Iterator[Finding]:
         yield finding("QF413", tensor=_EMBEDDING_WEIGHT, sibling=user, verb="needs it")
 
 
-_EMBEDDING = "embedding"
 _EMBEDDING_WEIGHT = "model.embed_tokens.weight"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -37,29 +37,68 @@ _CHECKS = (config, patterns, tensors, agreement, structure, kv_cache, parallel)
 _VERSIONED_CHECKS = (tensors, kv_cache)
 
 
-def validate(
+def validate(  # noqa: PLR0913 - one parameter for each thing that can be asked
     path: str | os.PathLike[str],
     *,
+    target: str | Sequence[str] | None = None,
+    platform: str | None = None,
     tensor_parallel_size: int = 1,
     values: Values | str = Values.NONE,
+    verdicts: bool = False,
 ) -> Report:
     """Judge the checkpoint at `path`, a folder or a config.json, from its config and headers.
 
     `values` also has scales and zero points read ("scales"), or every tensor ("all").
 
-    `tensor_parallel_size` is the number of ranks it is to be split over. Nothing raises for what is wrong
-    with the checkpoint: that is what the findings are for.
+    `target` is a consumer such as "vllm@0.32", or several: what it cannot load is an error. `platform` is
+    where it is to run, such as "cpu", "cuda:90" or "rocm:gfx942"; without it kernels are not asked for.
+    With `verdicts` and without a target, the report tells what each known one does, as information.
+
+    `tensor_parallel_size` is the number of ranks it is to be split over. Nothing else raises for what is
+    wrong with the checkpoint: that is what the findings are for.
+
+    Raises:
+        UnknownTargetError: no such target is declared.
     """
     with collector_paused():
-        return _report(path, tensor_parallel_size, Values(values))
+        report, context = _report(path, tensor_parallel_size, Values(values))
+        names = [target] if isinstance(target, str) else list(target or ())
+        if not names and not verdicts:
+            return report
+        return _for_targets(report, context, names, platform)
 
 
-def _report(path: str | os.PathLike[str], tensor_parallel_size: int, wanted: Values) -> Report:
+def _for_targets(
+    report: Report, context: Context | None, names: Sequence[str], platform: str | None
+) -> Report:
+    """`report` with a verdict for each target, of all of them where none is named.
+
+    What a named target does not load is a finding.
+    """
+    from quark_format.loading import Platform  # noqa: PLC0415 - the tables of targets take a while
+    from quark_format.targets import target as find  # noqa: PLC0415
+    from quark_format.targets import targets  # noqa: PLC0415
+    from quark_format.validators.loadability import judge  # noqa: PLC0415
+
+    wanted = [find(name) for name in names or targets()]
+    if context is None:
+        return report
+    place = None if platform is None else Platform.parse(platform)
+    judged = [judge(context, report.findings, one, place) for one in wanted]
+    found = merged(one for findings, _ in judged for one in findings) if names else []
+    return replace(
+        report, findings=(*report.findings, *found), targets=tuple(verdict for _, verdict in judged)
+    )
+
+
+def _report(
+    path: str | os.PathLike[str], tensor_parallel_size: int, wanted: Values
+) -> tuple[Report, Context | None]:
     checkpoint = read_checkpoint(path)
     context, found = _judge(checkpoint, tensor_parallel_size)
     if context is not None and wanted is not Values.NONE:
         found += value_checks.check(replace(context, checkpoint=checkpoint), wanted)
-    return Report(
+    report = Report(
         path=str(path),
         readable=checkpoint.readable,
         findings=tuple(merged([*container.check(checkpoint), *found])),
@@ -70,6 +109,7 @@ def _report(path: str | os.PathLike[str], tensor_parallel_size: int, wanted: Val
         shards=len(checkpoint.shards),
         tensor_bytes=checkpoint.tensor_bytes,
     )
+    return report, context
 
 
 def _context(checkpoint: Checkpoint, tensor_parallel_size: int) -> Context | None:

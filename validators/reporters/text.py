@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from quark_format.validators.findings import SEVERITIES, Finding
-from quark_format.validators.report import Report
+from quark_format.validators.report import Report, TargetVerdict
 from quark_format.validators.reporters.places import place_of
 from quark_format.validators.reporters.printable import printable
 from quark_format.validators.reporters.styles import SEVERITY, console_of, marked
@@ -30,6 +30,8 @@ def render(reports: Sequence[Report], stream: TextIO, per_rule: int | None = PER
         _print(console, Text(_facts(report), style="dim"), 2)
         for line, indent in _findings(report, per_rule):
             _print(console, line, indent)
+        for target in report.targets:
+            _print(console, _target(target), 2)
         _print(console, _verdict(report), 2)
 
 
@@ -82,6 +84,23 @@ def _finding(finding: Finding) -> Iterator[tuple[Text, int]]:
     yield head, 2
     yield marked(finding.message), 4
     yield Text.assemble(("Fix: ", "green"), marked(finding.fix)), 4
+
+
+_TARGETS = {
+    "loads": ("loads it", "green"),
+    "wrong": ("loads it and computes something else", "yellow"),
+    "fails": ("does not load it", "red"),
+}
+
+
+def _target(target: TargetVerdict) -> Text:
+    words, style = _TARGETS[target.outcome]
+    place = f" on {target.platform}" if target.platform else ""
+    line = Text.assemble(f"{target.name}{place} ", (words, style))
+    if target.reasons:
+        first = target.reasons[0].removeprefix(f"{target.name} ")
+        line.append_text(Text(": ") + marked(first))
+    return line
 
 
 def _verdict(report: Report) -> Text:
