@@ -150,7 +150,7 @@ class Resolver:
         self.target = target if isinstance(target, Target) else find_target(target)
         block = quantization_config(config)
         mode = detect(block).mode
-        self.block = as_quark(block, mode) if mode in (self.target.header.modes or ()) else block
+        self.block = as_quark(block, mode) if mode and mode in (self.target.header.modes or ()) else block
         if architecture is None and isinstance(config, dict) and config is not block:
             architecture = next(iter(config.get("architectures") or ()), None)
         self.architecture = (
