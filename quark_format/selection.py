@@ -89,10 +89,12 @@ class Column:
         self.distance = distance
         self._conditions = conditions
         self._free = everything & ~sum(1 << bit for bit in conditions)
+        self._groups = _alike(conditions)
         named = [
-            one for wanted in conditions.values() for one in (*(wanted.in_ or ()), *(wanted.not_in or ()))
+            one for wanted, _ in self._groups for one in (*(wanted.in_ or ()), *(wanted.not_in or ()))
         ]
-        self._known = {(type(one), one): self._accepted(one) for one in (*named, True, False)}
+        distinct = {(type(one), one): one for one in (*named, True, False)}
+        self._known = {key: self._accepted(one) for key, one in distinct.items()}
         self._edges = sorted(
             {wanted.min for wanted in conditions.values() if wanted.min is not None}
             | {wanted.max + 1 for wanted in conditions.values() if wanted.max is not None}
@@ -109,9 +111,7 @@ class Column:
         return ValueClass(value, self._accepted(value))
 
     def _accepted(self, value: Any) -> int:
-        return self._free | sum(
-            1 << bit for bit, wanted in self._conditions.items() if accepts(wanted, value)
-        )
+        return self._free | sum(bits for wanted, bits in self._groups if accepts(wanted, value))
 
     def accepted(self, value: Any) -> int:
         """The combinations that accept `value`, one bit each."""
@@ -135,6 +135,15 @@ class Column:
         yield from (ValueClass(value, accepted) for (_, value), accepted in self._known.items())
         yield from self._integers
         yield from (rest for rest in self._rest.values() if (type(rest.value), rest.value) not in self._known)
+
+
+def _alike(conditions: Mapping[int, Condition]) -> list[tuple[Condition, int]]:
+    """Equal conditions once, each with the bits of all combinations that have it."""
+    found: dict[str, tuple[Condition, int]] = {}
+    for bit, wanted in conditions.items():
+        key = repr(wanted)
+        found[key] = (wanted, found.get(key, (wanted, 0))[1] | 1 << bit)
+    return list(found.values())
 
 
 def _fresh(start: int, taken: set[int], *, up: bool) -> int:

@@ -34,10 +34,13 @@ def test_files_are_valid(file: Path) -> None:
     if file.name == "config.schema.json":
         jsonschema.Draft202012Validator.check_schema(content)
         return
-    definitions = json.loads((file.parent / content["$schema"].split("#")[0]).read_text(encoding="utf-8"))
-    name = content["$schema"].rpartition("/")[2]
-    assert name == file.stem.removesuffix(".json")
-    jsonschema.Draft202012Validator({**definitions, "oneOf": [{"$ref": f"#/$defs/{name}"}]}).validate(content)
+    schema, _, inside = content["$schema"].partition("#")
+    definitions = json.loads((file.parent / schema).read_text(encoding="utf-8"))
+    named = inside.rpartition("/")[2] or Path(schema).name.removesuffix(".schema.json")
+    assert named == file.stem
+    root = {key: value for key, value in definitions.items() if not inside or key == "$defs"}
+    wanted = {**root, "$ref": f"#{inside}"} if inside else root
+    jsonschema.Draft202012Validator(wanted).validate(content)
 
 
 def test_names_file_is_valid() -> None:
