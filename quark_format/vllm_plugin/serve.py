@@ -40,7 +40,7 @@ def serve(
             max_model_len=PROMPT_TOKENS + tokens,
             max_num_seqs=1,
             enforce_eager=True,
-            skip_tokenizer_init=True,
+            skip_tokenizer_init=not (checkpoint / "tokenizer.json").is_file(),
             disable_log_stats=True,
         )
         layers = llm.apply_model(served)[0]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from plugin.served_exports import DENSE, REFUSED
+from plugin.served_exports import DENSE, EXPERTS, REFUSED
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {
@@ -67,6 +67,8 @@ class Loader:
 @pytest.fixture(scope="session")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with every export of served_exports.py and its reference logits."""
+    if made_before := os.environ.get("QUARK_FORMAT_EXPORTS"):
+        return Path(made_before)
     folder = tmp_path_factory.mktemp("exports")
     made = subprocess.run(
         [
@@ -74,6 +76,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
             str(ROOT / "tools" / "make_exports.py"),
             str(folder),
             *DENSE,
+            *EXPERTS,
             *REFUSED,
             "--reference",
         ],

@@ -1,7 +1,7 @@
 """Loads checkpoints in the real vLLM, one forked child for each, after one import.
 
-A request is one line of JSON: "path", "prompt" (token ids), and if wanted "arguments" of LLM, "logprobs" (true)
-and "probe", a file to save the outputs of every linear layer to. The answer is one line, too: {"ok": true,
+A request is one line of JSON: "path", "prompt" (token ids), and if wanted "arguments" of LLM, "logprobs" and
+"probe", a file to save the outputs of every linear layer to. The answer is one line, too: {"ok": true,
 "layers", "cache", "tokens", "logprobs"} or {"ok": false, "error"}.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,11 +25,10 @@ LOGPROBS = 512
 
 
 def inputs(name: str, features: int) -> torch.Tensor:
-    """Seeded bfloat16 [ROWS, features]; layers of the same width get the same."""
+    """Seeded bfloat16 [ROWS, features] for the layer `name`; layers of the same width get the same."""
     del name
-    return (
-        torch.randn(ROWS, features, generator=torch.Generator().manual_seed(features)).to(torch.bfloat16) * 2
-    )
+    generator = torch.Generator().manual_seed(features)
+    return torch.randn(ROWS, features, generator=generator).to(torch.bfloat16) * 2
 
 
 def describe(model: torch.nn.Module) -> dict[str, Any]:
@@ -42,22 +42,21 @@ def describe(model: torch.nn.Module) -> dict[str, Any]:
 
 
 class Probe:
-    """Saves the outputs of the linear layers of a model."""
+    """Saves the outputs of the linear layers and the routed experts of a model."""
 
     def __init__(self, file: str) -> None:
         """Save to `file`."""
         self.file = file
 
     def __call__(self, model: torch.nn.Module) -> None:
-        """Run every layer that has a scheme."""
+        """Run every linear layer that has a scheme, and all experts."""
         outputs = {}
         for name, module in model.named_modules():
             if getattr(module, "scheme", None) is not None:
                 features = getattr(module, "input_size_per_partition", None) or module.embedding_dim
                 with torch.no_grad():
-                    outputs[name] = module.quant_method.apply(
-                        module, inputs(name, features), None
-                    ).contiguous()
+                    output = module.quant_method.apply(module, inputs(name, features), None)
+                outputs[name] = output.contiguous()
         save_file(outputs, self.file)
 
 
@@ -71,7 +70,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         "max_logprobs": LOGPROBS,
         "disable_log_stats": True,
         "enable_prefix_caching": False,
-        "skip_tokenizer_init": True,
+        "skip_tokenizer_init": not Path(request["path"], "tokenizer.json").exists(),
     }
     llm = LLM(**{**options, **request.get("arguments", {})})
     found = llm.apply_model(describe)[0]

@@ -1,4 +1,4 @@
-"""The dense exports that the plugin's tests load, by what serves them on a CPU: ours or vLLM's own scheme."""
+"""The exports that the plugin's tests load, by what serves them on a CPU: ours or vLLM's own scheme."""
 
 from __future__ import annotations
 
@@ -41,6 +41,28 @@ DENSE = {
     "llama_fp8_kv": OURS,
     "llama_fp8_kv_custommode": OURS,
 }
+
+OUR_EXPERTS = "ReferenceExperts"
+
+EXPERTS = {
+    "qwen3_moe_fp8": OUR_EXPERTS,
+    "qwen3_moe_int8": OUR_EXPERTS,
+    "qwen3_moe_int8_pc_dyn": OUR_EXPERTS,
+    "qwen3_moe_int8_wo_pc": OUR_EXPERTS,
+    "qwen3_moe_uint4_g128": OUR_EXPERTS,
+    "qwen3_moe_int4_fp8": OUR_EXPERTS,
+    "qwen3_moe_mxfp4": OUR_EXPERTS,
+    "qwen3_moe_mxfp6_e3m2": OUR_EXPERTS,
+    "qwen3_moe_nvfp4": OUR_EXPERTS,
+    "mixtral_ptpc": OUR_EXPERTS,
+    "mixtral_int4_attnonly": "UnquantizedFusedMoEMethod",
+    "qwen2_moe_int4_pc": OUR_EXPERTS,
+    "deepseek_v2_mxfp4_fp8": OUR_EXPERTS,
+    "gpt_oss_mxfp4_wo": OUR_EXPERTS,
+    "gpt_oss_fp8": OUR_EXPERTS,
+    "f2f_qwen3moe_moe_fp8blk_attn_mxfp4": OUR_EXPERTS,
+}
+"""Exports with routed experts, by what serves these on a CPU."""
 
 REFUSED = {"f2f_llama_uint4_g128": "asymmetric"}
 """Exports that no reader can read right, and a word of the reason that is told."""

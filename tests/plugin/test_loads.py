@@ -45,7 +45,7 @@ def test_export_is_served(exports: Path, loader: Loader, tmp_path: Path, name: s
     modules = imported(exports / name)
     for layer, output in load_file(probe).items():
         parts = [modules[part] for part in members(layer)]
-        x = inputs(parts[0].in_features)
+        x = inputs(layer, parts[0].in_features)
         for part in parts:
             part.bias = None
             if name in KV:

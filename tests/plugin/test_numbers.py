@@ -75,3 +75,26 @@ def test_fused_fp8_keeps_every_scale(exports: Path) -> None:
         theirs.append((again - exact).norm() / exact.norm())
     assert max(ours) == 0
     assert max(theirs) > 0.01
+
+
+ALIKE = {
+    "f2f_llama_int4_g128": ("llama_int4_g128", 0.01),
+    "f2f_llama_int4_fp8": ("llama_int4_fp8", 0.01),
+    "llama_amdfp4_global16": ("llama_amdfp4", 0.1),
+}
+"""Exports that amd-quark does not read back, another of the same model, how far weights may differ."""
+
+
+@pytest.mark.parametrize("name", list(ALIKE))
+def test_other_layouts_of_the_same_weights(exports: Path, name: str) -> None:
+    """Read in a wrong order of codes the weights would have nothing in common."""
+    other, bound = ALIKE[name]
+    module = "model.layers.0.mlp.up_proj"
+    weights = []
+    for one in (name, other):
+        tensors = stored(exports / one)
+        part = parts(exports / one, [module])[module]
+        own = {entry.suffix: tensors.get(f"{module}.{entry.suffix}") for entry in part.layout.row.entries}
+        held = {suffix: tensor for suffix, tensor in own.items() if tensor is not None}
+        weights.append(part.layout.dequantize(held, 512, 256))
+    assert (weights[0] - weights[1]).norm() / weights[1].norm() < bound
