@@ -47,9 +47,9 @@ class Projection:
         self.transform = part.transform(stored)
         self.output = part.quantizer(stored, OUTPUT)
 
-    def __call__(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """`x` [tokens, in] times the dequantized `weight` [out, in]."""
-        product = linear(self.transform(x), weight)
+    def __call__(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """`x` [tokens, in] times the dequantized `weight` [out, in], plus `bias` [out]."""
+        product = linear(self.transform(x), weight, bias)
         return product if self.output is None else self.output(product)
 
 
@@ -90,8 +90,9 @@ class ReferenceExperts(FusedMoEMethodBase):
 
     def maybe_roundup_sizes(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
         """The hidden and the intermediate size that the kernel wants, at least the model's."""
-        rounds = super() if self.plain is None else self.plain
-        return rounds.maybe_roundup_sizes(*args, **kwargs)
+        if self.plain is not None:
+            return self.plain.maybe_roundup_sizes(*args, **kwargs)
+        return super().maybe_roundup_sizes(*args, **kwargs)
 
     def create_weights(
         self,
@@ -248,14 +249,20 @@ class ReferenceExperts(FusedMoEMethodBase):
         """One expert's output for its tokens."""
         for group, names in self.groups.items():
             weights = self._weights(layer, expert, group)
-            projections = self.projections[expert]
-            outputs = [projections[name](x, weight) for name, weight in zip(names, weights, strict=True)]
+            biases = self._biases(layer, expert, group)
+            outputs = [
+                self.projections[expert][name](x, weight, bias)
+                for name, weight, bias in zip(names, weights, biases, strict=True)
+            ]
             x = torch.cat(outputs, -1)
-            if self.moe.has_bias:
-                x = x + getattr(layer, f"{group}_bias")[expert]
             if group == INWARD:
                 x = self.activation(x)
         return x
+
+    def _biases(self, layer: RoutedExperts, expert: int, group: str) -> Sequence[torch.Tensor | None]:
+        """The biases [out] of the projections of one group."""
+        count = len(self.groups[group])
+        return getattr(layer, f"{group}_bias")[expert].chunk(count) if self.moe.has_bias else [None] * count
 
     def _weights(self, layer: RoutedExperts, expert: int, group: str) -> Sequence[torch.Tensor]:
         """The dequantized weights [out, in] of the projections of one group."""
