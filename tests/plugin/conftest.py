@@ -17,6 +17,7 @@ from plugin.served_exports import DENSE, EXPERTS, REFUSED
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {
     **os.environ,
+    "PYTHONPATH": str(ROOT / "tests"),
     "OMP_NUM_THREADS": "1",
     "QUARK_DISABLE_COMPILE": "1",
     "HF_HUB_OFFLINE": "1",
@@ -38,7 +39,7 @@ class Loader:
         self.log = log
         with log.open("w", encoding="utf-8") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("load_server.py"))],
+                [sys.executable, "-m", "plugin.load_server"],
                 env={**ENVIRONMENT, **environment},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -1,8 +1,8 @@
 """Loads checkpoints in the real vLLM, one forked child for each, after one import.
 
 A request is one line of JSON: "path", "prompt" (token ids), and if wanted "arguments" of LLM, "logprobs" and
-"probe", a file to save the outputs of every linear layer to. The answer is one line, too: {"ok": true,
-"layers", "cache", "tokens", "logprobs"} or {"ok": false, "error"}.
+"probe", a file to save the outputs of all linear layers and routed experts to. The answer is one line, too:
+{"ok": true, "layers", "cache", "tokens", "logprobs"} or {"ok": false, "error"}.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import torch
 import vllm.model_executor.models.llama  # noqa: F401 - the children share it
 from safetensors.torch import save_file
 from vllm import LLM, SamplingParams
+from vllm.model_executor.layers.fused_moe import RoutedExperts
 
+from plugin import experts_probe
 from quark_format.vllm_plugin.served import served
 
 ROWS = 16
@@ -57,6 +59,8 @@ class Probe:
                 with torch.no_grad():
                     output = module.quant_method.apply(module, inputs(name, features), None)
                 outputs[name] = output.contiguous()
+            elif isinstance(module, RoutedExperts):
+                outputs[name] = experts_probe.outputs(module, inputs(name, module.hidden_size))
         save_file(outputs, self.file)
 
 

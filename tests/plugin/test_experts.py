@@ -14,7 +14,8 @@ import torch
 from safetensors.torch import load_file
 
 from plugin.conftest import Loader
-from plugin.load_server import inputs, routing
+from plugin.experts_probe import routing
+from plugin.load_server import inputs
 from plugin.quark_model import imported, stored
 from plugin.served_exports import EXPERTS, OUR_EXPERTS
 from quark_format.resolver import Resolution, Resolver
@@ -57,7 +58,7 @@ def experts_of(modules: dict[str, Module]) -> dict[str, int]:
 
 def looped(modules: dict[str, Module], block: str, experts: int, x: torch.Tensor) -> torch.Tensor:
     """The block's output, expert by expert, summed in float32 with the router's weights."""
-    weights, ids = routing(experts)
+    weights, ids = routing(len(x), experts)
     run = separate if f"{block}.0.gate_proj" in modules else interleaved
     output = torch.zeros(x.shape)
     for expert in range(experts):
