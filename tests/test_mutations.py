@@ -53,10 +53,6 @@ EXCUSED: dict[tuple[str, str], str] = {
     ("unknown-observer-cls", "q0.[6789]*"): "no reader of formats before 0.10 looks at it",
     ("unknown-observer-cls", "bf16"): "a bfloat16 spec needs no observer",
     ("more-kv-heads", "qwen2*"): "config.json gives no head_dim",
-    (
-        "misspell-layer-pattern",
-        "opt_kv",
-    ): "a note on entries without effect names the first, which is lm_head",
     ("swap-scale-format", "f2f_amdfp4"): "the file-to-file writer stores E5M3 scales as floats, too",
 }
 """By kind and export, as globs: why the fault cannot be told there."""

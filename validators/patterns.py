@@ -68,7 +68,7 @@ def _invalid(context: Context) -> Iterator[Finding]:
 def _dead(context: Context) -> Iterator[Finding]:
     """Entries that take no module under any reader: near misses as warnings, the others as information."""
     names = list(context.modules.by_name)
-    harmless: list[str] = []
+    harmless: dict[str, list[str]] = {}
     quark, vllm = reader("quark", context.version), reader("vllm")
     patterns = [
         (_exclude_pointer(context), pattern, quark.exclude, vllm.exclude)
@@ -83,8 +83,7 @@ def _dead(context: Context) -> Iterator[Finding]:
             continue
         near = _fused_near(context, pattern, known) or _near(pattern, known)
         if near is None:
-            harmless.append(pattern)
-            first = pointer
+            harmless.setdefault(pointer, []).append(pattern)
             continue
         code, candidate, advice = near
         yield finding(
@@ -95,13 +94,13 @@ def _dead(context: Context) -> Iterator[Finding]:
             candidate=candidate,
             advice=advice,
         )
-    if harmless:
+    for pointer, dead in harmless.items():
         yield finding(
             "QF220",
             file=context.checkpoint.config_file,
-            pointer=first,
-            pattern=harmless[0],
-            count=len(harmless),
+            pointer=pointer,
+            pattern=dead[0],
+            count=len(dead),
         )
 
 
