@@ -3,8 +3,8 @@
     PYTHONPATH=tests python -m plugin.serve_exports FOLDER OUT.tsv [NAME-GLOB...]
 
 Make the folder with tools/make_exports.py. Columns: export; whether it loads and generates; what serves its
-layers (scheme, kernel, and whose they are); how many layers were compared with amd-quark's modules; the largest
-difference of a layer's output from theirs, relative to the norm; the error, if it does not load.
+layers (scheme, kernel, and whose they are); how many layers were compared with amd-quark's modules; the
+largest difference of a layer's output from theirs, relative to the norm; the error, if it does not load.
 """
 
 from __future__ import annotations
