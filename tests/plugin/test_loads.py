@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from plugin.conftest import Loader
 from plugin.load_server import inputs
 from plugin.quark_model import NOT_IMPORTED, imported
-from plugin.served_exports import DENSE, REFUSED
+from plugin.served_exports import DENSE, OURS, REFUSED
 
 FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 KV = {"llama_fp8_kv": "auto", "llama_fp8_kv_custommode": "fp8"}
@@ -22,6 +22,10 @@ WEIGHT_ONLY = {
     "llama_uint4_g128_sym",
     "llama_fp8_wo_pc",
 }
+
+
+TOLERANCE = {True: 4e-3, False: 3e-2}
+"""Of a layer's output by whether it is ours: vLLM's kernels calculate scales of inputs in float32."""
 
 
 def members(name: str) -> list[str]:
@@ -52,7 +56,7 @@ def test_export_is_served(exports: Path, loader: Loader, tmp_path: Path, name: s
                 part.output_quantizer = None
         theirs = torch.cat([part(x[None])[0] for part in parts], -1)
         error = (output[:, : theirs.shape[-1]].float() - theirs.float()).norm() / theirs.float().norm()
-        assert error <= 4e-3, layer
+        assert error <= TOLERANCE[DENSE[name] == OURS], layer
 
 
 def divergence(exports: Path, name: str, logprobs: list[dict[str, float]]) -> float:

@@ -1,0 +1,51 @@
+"""What every rank loads of a stored tensor is its share of the weight, whatever the layout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from plugin.quark_model import stored
+from plugin.test_numbers import parts
+from quark_format.layouts import DIMS
+from quark_format.vllm_plugin.stored import Sizes, StoredShapeError, StoredTensor, axes
+
+NAMES = [
+    "llama_fp8_pt_static",
+    "llama_fp8_wo_pc",
+    "llama_int4_g128",
+    "llama_int4_pc",
+    "llama_mxfp4_wo",
+    "llama_int4_fp8",
+]
+MODULE = "model.layers.0.mlp.up_proj"
+WHOLE = {"out": 512, "in": 256}
+
+
+def share(exports: Path, name: str, rank: int, ranks: int, split: str) -> torch.Tensor:
+    """The weight of one rank, with `split` divided over the ranks."""
+    tensors = stored(exports / name)
+    part = parts(exports / name, [MODULE])[MODULE]
+    here = {dim: size // ranks if dim == split else size for dim, size in WHOLE.items()}
+    held = {}
+    for entry in part.layout.row.entries:
+        expected = axes(entry, Sizes(here, WHOLE), part.layout.numbers)  # type: ignore[arg-type]
+        parameter = StoredTensor(entry.suffix, [expected], rank, ranks, torch.device("cpu"))
+        parameter.weight_loader(parameter, tensors[f"{MODULE}.{entry.suffix}"])
+        held[entry.suffix] = parameter.parts[0]
+    return part.layout.dequantize(held, *(here[dim] for dim in DIMS))
+
+
+@pytest.mark.parametrize("split", DIMS)
+@pytest.mark.parametrize("name", NAMES)
+def test_shares_make_the_weight(exports: Path, name: str, split: str) -> None:
+    whole = share(exports, name, 0, 1, split)
+    halves = [share(exports, name, rank, 2, split) for rank in range(2)]
+    assert torch.equal(torch.cat(halves, DIMS.index(split)), whole)  # type: ignore[arg-type]
+
+
+def test_a_group_stays_on_one_rank(exports: Path) -> None:
+    with pytest.raises(StoredShapeError, match="no multiple of 128"):
+        share(exports, "llama_int4_g128", 0, 4, "in")
