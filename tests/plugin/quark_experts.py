@@ -55,7 +55,7 @@ def looped(modules: Modules, block: str, experts: int, x: torch.Tensor) -> torch
     return output
 
 
-def blocks(outputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def blocks(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The outputs of routed experts by transformers' name of the block."""
     return {
         name.removesuffix(".routed_experts").replace("block_sparse_moe", "mlp"): output
