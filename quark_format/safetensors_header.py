@@ -185,7 +185,7 @@ def _parse_plain(raw: bytes, file: str, size: int) -> Shard | None:
     Anything unusual, sound or not, gives None: an escape, a name with a colon, a field of its own, a repeated
     key, tensors out of order, bytes that no tensor owns.
     """
-    if not raw.isascii() or b"\\" in raw or b"-0" in raw:
+    if not raw.isascii() or b"\\" in raw or (b"-" in raw and b"-0" in raw):
         return None
     begin = _LENGTH_BYTES + len(raw)
     try:
