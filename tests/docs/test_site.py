@@ -1,0 +1,109 @@
+"""The built site in headless Chromium: on a desk and on a phone, light and dark, with a working search."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import build_docs
+import pytest
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from quark_format.tables import table
+
+PAGES = ("index.html", "findings/QF401.html", "reference/matrix.html")
+PHONE, DESK = (390, 844), (1280, 900)
+CODES = [rule["code"] for rule in table("rules.json")["rules"]]
+HEADINGS = ["What it does", "Why is this bad?", "Example", "How to fix", "References"]
+
+
+def shown(browser: Chrome, address: str, size: tuple[int, int] = DESK, *, dark: bool = False) -> None:
+    """Open a page on a screen of `size`, with the system's wish for light or dark."""
+    width, height = size
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < height},
+    )
+    wish = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [wish]})
+    browser.get(address)
+    browser.execute_script("localStorage.clear()")
+    browser.get(address)
+
+
+def picture(browser: Chrome, name: str) -> None:
+    """Leave a screenshot in `build/screenshots`."""
+    folder = build_docs.ROOT / "build" / "screenshots"
+    folder.mkdir(parents=True, exist_ok=True)
+    browser.save_screenshot(str(folder / f"{name}.png"))
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desk"])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_page_fits_and_follows_the_system(
+    page: str, size: tuple[int, int], dark: bool, browser: Chrome, address: str
+) -> None:
+    """No page is wider than the screen; its colours follow the system; nothing is logged as an error."""
+    shown(browser, f"{address}/{page}", size, dark=dark)
+    body = browser.find_element(By.TAG_NAME, "body")
+    picture(browser, f"{Path(page).stem}-{size[0]}-{'dark' if dark else 'light'}")
+
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
+    assert body.get_attribute("data-md-color-scheme") == ("slate" if dark else "default")
+    assert browser.find_element(By.TAG_NAME, "h1").is_displayed()
+    assert [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def test_nothing_comes_from_another_host(browser: Chrome, address: str) -> None:
+    """Every resource that the start page loads is the site's own."""
+    shown(browser, f"{address}/index.html")
+    loaded = browser.execute_script("return performance.getEntriesByType('resource').map(one => one.name)")
+    assert loaded
+    assert [name for name in loaded if not name.startswith(address)] == []
+
+
+@pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desk"])
+def test_search_finds_a_finding(size: tuple[int, int], browser: Chrome, address: str) -> None:
+    """Its name leads to its page."""
+    shown(browser, f"{address}/index.html", size)
+    browser.execute_script("document.querySelector('[data-md-toggle=search]').click()")
+    wait = WebDriverWait(browser, 20)
+    field = browser.find_element(By.CSS_SELECTOR, "[data-md-component=search-query]")
+    wait.until(lambda _: field.is_displayed())
+    field.send_keys("declared-but-float")
+    wanted = ".md-search-result__link[href*='findings/QF401.html']"
+    wait.until(lambda _: browser.find_elements(By.CSS_SELECTOR, wanted))
+    picture(browser, f"search-{size[0]}")
+    browser.get(browser.find_element(By.CSS_SELECTOR, wanted).get_attribute("href") or "")
+
+    assert "QF401" in browser.find_element(By.TAG_NAME, "h1").text
+
+
+def test_the_matrix_has_every_target(browser: Chrome, address: str) -> None:
+    """A column for each platform of each target, and rows with both answers."""
+    shown(browser, f"{address}/reference/matrix.html")
+    heads = {one.get_attribute("textContent") for one in browser.find_elements(By.CSS_SELECTOR, "th")}
+    cells = [one.get_attribute("textContent") for one in browser.find_elements(By.CSS_SELECTOR, "td")]
+
+    assert {"vllm@0.32 cuda", "vllm@0.32 rocm", "vllm-plugin@0.32 cpu"} <= heads
+    assert {"✓", "no"} <= set(cells)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_finding_has_its_page(code: str, site: Path) -> None:
+    """The sections stand in order, and the example's output has the finding."""
+    source = (site / "findings" / f"{code}.html").read_text(encoding="utf-8")
+    places = [source.find(f">{heading}<") for heading in HEADINGS]
+    example = source[source.index('id="example"') : source.index('id="how-to-fix"')]
+
+    assert -1 not in places
+    assert places == sorted(places)
+    assert "quark-validate" in example
+    assert any(f"{severity} {code} " in example for severity in ("error", "warning", "info"))
+
+
+def test_links_lead_somewhere(site: Path) -> None:
+    """Pages, anchors and files that a page names are there."""
+    assert list(build_docs.problems(site)) == []
