@@ -155,7 +155,7 @@ def _structured(error: ValidationError, schema: Any) -> SchemaError:
 
 
 def _types_of_alternatives(error: ValidationError) -> list[str]:
-    """The JSON types of the alternatives of which the value has none, nothing where it has the type of one."""
+    """The JSON types of the alternatives where the value has none of them, else nothing."""
     context: Any = error.context or ()
     branches = {inner.schema_path[0]: inner for inner in context if _is_other_type(inner)}
     values: Any = error.validator_value

@@ -90,9 +90,7 @@ class Column:
         self._conditions = conditions
         self._free = everything & ~sum(1 << bit for bit in conditions)
         self._groups = _alike(conditions)
-        named = [
-            one for wanted, _ in self._groups for one in (*(wanted.in_ or ()), *(wanted.not_in or ()))
-        ]
+        named = [one for wanted, _ in self._groups for one in (*(wanted.in_ or ()), *(wanted.not_in or ()))]
         distinct = {(type(one), one): one for one in (*named, True, False)}
         self._known = {key: self._accepted(one) for key, one in distinct.items()}
         self._edges = sorted(
