@@ -70,12 +70,16 @@ class QuarkFormatConfig(QuarkConfig):
         load_config({"quantization_config": config})
         return cls(config)
 
-    @staticmethod
-    def get_cache_scale_mapper() -> WeightsMapper:
-        """vLLM's names of the scales of the cache, by those of every format version."""
-        scales = target(TARGET).header.kv_cache.scales or ()
+    def get_cache_scale_mapper(self) -> WeightsMapper:
+        """vLLM's names of the scales of the cache, by those of every format version.
+
+        Without a quantized cache or attention, scales of outputs belong to their layers.
+        """
+        declared = target(TARGET).header.kv_cache
+        attention = self.block.get(declared.attention or "")
+        scales = declared.scales if self.kv_cache_config or attention else None
         return (
-            WeightsMapper(orig_to_new_suffix={one.from_: one.to for one in scales})
+            WeightsMapper(orig_to_new_suffix={one.from_: one.to for one in scales or ()})
             | QuantizationConfig.get_cache_scale_mapper()
         )
 
@@ -140,7 +144,7 @@ class QuarkFormatConfig(QuarkConfig):
         try:
             return BUILDERS[answer.kind](request)
         except NoLayoutError as error:
-            raise QuarkRefusalError(f"{prefix} on {platform()}: {error}") from error
+            raise QuarkRefusalError(f"{prefix} on {platform()}: {error}") from None
 
     def get_quant_method_target(self, prefix: str, layer_type: type[torch.nn.Module]) -> Any:
         """vLLM's question for keys and class without a layer: the keys where vLLM's own row answers."""

@@ -103,7 +103,9 @@ def embedding(request: Request) -> QuantizeMethodBase:
     own = request.answer.choice
     if own.family is None:
         return load(own.scheme)()
-    return load(own.scheme)(request.config.checkpoint, [arguments(own)])
+    method = load(own.scheme)(request.config.checkpoint, [arguments(own)])
+    method.choice = own
+    return method
 
 
 def attention(request: Request) -> QuantizeMethodBase:

@@ -34,7 +34,7 @@ DENSE = {
     "llama_amdfp4_global16": OURS,
     "llama_mixed_qproj": OURS,
     "llama_mxfp4_rotation_r1_online": OURS,
-    "llama_embedding_int8": OURS,
+    "llama_embedding_int8": "ReferenceEmbedding",
     "f2f_llama_int4_g128": OURS,
     "f2f_llama_int4_fp8": OURS,
     "f2f_llama_attn_fp8blk_e8m0_mlp_mxfp4": OURS,

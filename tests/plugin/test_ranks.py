@@ -9,7 +9,7 @@ import torch
 
 from plugin.quark_model import stored
 from plugin.test_numbers import parts
-from quark_format.layouts import DIMS
+from quark_format.layouts import DIMS, Dim
 from quark_format.vllm_plugin.stored import Sizes, StoredShapeError, StoredTensor, axes
 
 NAMES = [
@@ -21,17 +21,17 @@ NAMES = [
     "llama_int4_fp8",
 ]
 MODULE = "model.layers.0.mlp.up_proj"
-WHOLE = {"out": 512, "in": 256}
+WHOLE: dict[Dim, int] = {"out": 512, "in": 256}
 
 
-def share(exports: Path, name: str, rank: int, ranks: int, split: str) -> torch.Tensor:
+def share(exports: Path, name: str, rank: int, ranks: int, split: Dim) -> torch.Tensor:
     """The weight of one rank, with `split` divided over the ranks."""
     tensors = stored(exports / name)
     part = parts(exports / name, [MODULE])[MODULE]
     here = {dim: size // ranks if dim == split else size for dim, size in WHOLE.items()}
     held = {}
     for entry in part.layout.row.entries:
-        expected = axes(entry, Sizes(here, WHOLE), part.layout.numbers)  # type: ignore[arg-type]
+        expected = axes(entry, Sizes(here, WHOLE), part.layout.numbers)
         parameter = StoredTensor(entry.suffix, [expected], rank, ranks, torch.device("cpu"))
         parameter.weight_loader(parameter, tensors[f"{MODULE}.{entry.suffix}"])
         held[entry.suffix] = parameter.parts[0]
@@ -40,10 +40,10 @@ def share(exports: Path, name: str, rank: int, ranks: int, split: str) -> torch.
 
 @pytest.mark.parametrize("split", DIMS)
 @pytest.mark.parametrize("name", NAMES)
-def test_shares_make_the_weight(exports: Path, name: str, split: str) -> None:
+def test_shares_make_the_weight(exports: Path, name: str, split: Dim) -> None:
     whole = share(exports, name, 0, 1, split)
     halves = [share(exports, name, rank, 2, split) for rank in range(2)]
-    assert torch.equal(torch.cat(halves, DIMS.index(split)), whole)  # type: ignore[arg-type]
+    assert torch.equal(torch.cat(halves, DIMS.index(split)), whole)
 
 
 def test_a_group_stays_on_one_rank(exports: Path) -> None:
