@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from quark_format.loading import Loading, Outcome, Platform, loading
@@ -33,7 +34,7 @@ def judge(
     `found` are the findings about the format, of which some mean that a load fails or goes wrong.
     """
     rows = loading(to)
-    own = list(_merged(_findings(context, to, platform, rows))) if rows is not None else []
+    own = [] if rows is None else _merged(_findings(context, to, platform, rows))
     told = [(_outcome(one), one.message) for one in own if one.severity == _ERROR]
     told += [(effect, one.message) for one in found if rows and (effect := _effect(one, context, to, rows))]
     worst = max((outcome for outcome, _ in told), key=_GRAVITY.__getitem__, default=_OUTCOMES[0])
@@ -66,21 +67,17 @@ def _fits_anyway(module: Module | None, kind: str | None, rows: Loading) -> bool
     return plain and kind in rows.raw["unquantized"]["kinds"]
 
 
-def _merged(found: Iterable[Finding]) -> Iterator[Finding]:
-    """The first finding of each code and reason."""
-    seen: set[tuple[str, str]] = set()
+def _merged(found: Iterable[Finding]) -> list[Finding]:
+    """The first finding of each code and reason, with the number of modules of all."""
+    groups: dict[tuple[str, str], Finding] = {}
     for one in found:
         key = (one.code, one.message.partition(": ")[2])
-        if key not in seen:
-            seen.add(key)
-            yield one
+        known = groups.get(key)
+        groups[key] = one if known is None else replace(known, count=known.count + one.count)
+    return list(groups.values())
 
 
-def _findings(
-    context: Context, to: Target, platform: Platform | None, rows: Loading | None
-) -> Iterator[Finding]:
-    if rows is None:
-        return
+def _findings(context: Context, to: Target, platform: Platform | None, rows: Loading) -> Iterator[Finding]:
     mode = next((row for row in rows.raw["modes"] if row["mode"] == context.mode), None)
     if mode is not None and context.mode not in (to.header.modes or ()):
         yield from _by_other_code(context, to, platform, mode)
