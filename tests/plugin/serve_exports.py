@@ -61,15 +61,15 @@ def linear_deviations(
 
 def compare(folder: Path, probe: Path) -> tuple[int, str]:
     """How many layers were compared with amd-quark's, and the largest difference, or why there is none."""
-    try:
-        modules = imported(folder)
-    except Exception as error:
-        return 0, f"amd-quark does not read it: {type(error).__name__}"
     resolver = Resolver(json.loads((folder / "config.json").read_text(encoding="utf-8")), TARGET)
     outputs = load_file(probe)
-    differences = [error for _, error, _ in deviations(modules, outputs)]
     kv = resolver.kv_cache is not None
-    differences += linear_deviations(modules, outputs, resolver.architecture, kv=kv)
+    try:
+        modules = imported(folder)
+        differences = [error for _, error, _ in deviations(modules, outputs)]
+        differences += linear_deviations(modules, outputs, resolver.architecture, kv=kv)
+    except Exception as error:
+        return 0, f"amd-quark does not compute it: {type(error).__name__}"
     return len(differences), f"{max(differences):.1e}" if differences else ""
 
 
