@@ -8,6 +8,7 @@ import build_docs
 import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.command import Command
 from selenium.webdriver.support.ui import WebDriverWait
 
 from quark_format.tables import table
@@ -53,7 +54,8 @@ def test_a_page_fits_and_follows_the_system(
     assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
     assert body.get_attribute("data-md-color-scheme") == ("slate" if dark else "default")
     assert browser.find_element(By.TAG_NAME, "h1").is_displayed()
-    assert [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+    log: list[dict[str, str]] = browser.execute(Command.GET_LOG, {"type": "browser"})["value"]
+    assert [entry["message"] for entry in log if entry["level"] == "SEVERE"] == []
 
 
 def test_nothing_comes_from_another_host(browser: Chrome, address: str) -> None:
