@@ -51,10 +51,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def _session(lines: str, folder: Path) -> str:
-    shown = []
-    for line in lines.splitlines():
-        shown += [f"$ {line}", shell(line, folder).rstrip(), ""]
-    return block("\n".join(line for line in shown if line), "console")
+    shown = (f"$ {line}\n{shell(line, folder).rstrip()}".rstrip() for line in lines.splitlines())
+    return block("\n\n".join(shown), "console")
 
 
 def _present(nav: Any, there: set[str]) -> Any:

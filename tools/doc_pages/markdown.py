@@ -11,8 +11,15 @@ from typing import Any
 def text(value: str) -> str:
     """`value` as words in a table cell or paragraph; code between backticks stays code."""
     parts = re.split(r"(`[^`]*`)", value)
-    told = "".join(part if part.startswith("`") else re.sub(r"([*_<>\[\]])", r"\\\1", part) for part in parts)
-    return told.replace("|", "\\|").replace("\n", " ")
+    return "".join(map(_plain, parts)).replace("|", "\\|").replace("\n", " ")
+
+
+def _plain(part: str) -> str:
+    """A part of a sentence without markup, unless it is code."""
+    if part.startswith("`"):
+        return part
+    escaped = re.sub(r"([*_\[\]])", r"\\\1", part)
+    return escaped.replace("<", "&lt;").replace(">", "&gt;")
 
 
 def code(value: Any) -> str:
