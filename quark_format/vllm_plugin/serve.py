@@ -48,11 +48,14 @@ def serve(
         sampling = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True, detokenize=False)
         generated = llm.generate([prompt], sampling, use_tqdm=False)[0].outputs[0].token_ids
     except Exception as error:
-        raise ServeError(_cause(error)) from error
+        raise ServeError(first_error(error)) from error
     return layers, list(generated)
 
 
-def _cause(error: BaseException) -> str:
-    while (cause := error.__cause__ or error.__context__) is not None:
+def first_error(error: BaseException) -> str:
+    """The error that a chain began with, which is what vLLM's later ones are about."""
+    while (
+        cause := error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    ) is not None:
         error = cause
     return f"{type(error).__name__}: {error}"

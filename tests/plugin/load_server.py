@@ -96,7 +96,9 @@ def child(request: dict[str, Any], write: int) -> None:
     try:
         reply = answer(request)
     except BaseException as error:
-        while (cause := error.__cause__ or error.__context__) is not None:
+        while (
+            cause := error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        ) is not None:
             error = cause
         reply = {"ok": False, "error": f"{type(error).__name__}: {error}"}
     with os.fdopen(write, "w") as pipe:
