@@ -53,15 +53,14 @@ class Probe:
     def __call__(self, model: torch.nn.Module) -> None:
         """Run every linear layer that has a scheme, and all experts."""
         outputs = {}
-        dtype = model.config.dtype
         for name, module in model.named_modules():
             if getattr(module, "scheme", None) is not None:
                 features = getattr(module, "input_size_per_partition", None) or module.embedding_dim
                 with torch.no_grad():
-                    output = module.quant_method.apply(module, inputs(name, features).to(dtype), None)
+                    output = module.quant_method.apply(module, inputs(name, features), None)
                 outputs[name] = output.contiguous()
             elif isinstance(module, RoutedExperts):
-                outputs[name] = experts_probe.outputs(module, inputs(name, module.hidden_size).to(dtype))
+                outputs[name] = experts_probe.outputs(module, inputs(name, module.hidden_size))
         save_file(outputs, self.file)
 
 
