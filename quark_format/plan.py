@@ -83,7 +83,9 @@ def plan(checkpoint: Checkpoint, to: Target) -> Plan:
     verdict = detect(block)
     if verdict.version is None:
         raise NoQuarkConfigError(f"the quantization_config is not Quark's: {'; '.join(verdict.evidence)}")
-    architecture = next(iter(config.get("architectures") or ()), None)
+    named = config.get("architectures")
+    first = next(iter(named), None) if isinstance(named, list) else None
+    architecture = first if isinstance(first, str) else None
     resolver = Resolver(block, to, architecture)
     table = layouts(verdict.version)
     made = Plan(
@@ -107,7 +109,8 @@ class _Layout:
         export = block.get("export")
         declared = export.get("weight_format") if isinstance(export, dict) else None
         self._table = table
-        self._weight_format = declared if declared in formats else next(iter(formats))
+        known = isinstance(declared, str) and declared in formats
+        self._weight_format = declared if known else next(iter(formats))
         self._mode = verdict.mode or ""
         self._writer = verdict.writer or next(iter(table.rows[0].writers))
 

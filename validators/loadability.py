@@ -78,6 +78,8 @@ def _merged(found: Iterable[Finding]) -> list[Finding]:
 
 
 def _findings(context: Context, to: Target, platform: Platform | None, rows: Loading) -> Iterator[Finding]:
+    if any(error.rule is None for error in context.errors):
+        return  # no spec can be read from such a block, and the errors themselves stop a load
     mode = next((row for row in rows.raw["modes"] if row["mode"] == context.mode), None)
     if mode is not None and context.mode not in (to.header.modes or ()):
         yield from _by_other_code(context, to, platform, mode)

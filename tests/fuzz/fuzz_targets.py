@@ -16,10 +16,12 @@ from quark_format import json_text, shard_index
 from quark_format.checkpoint import Checkpoint, read_checkpoint
 from quark_format.formats import detect, locate
 from quark_format.json_text import UnreadableError
+from quark_format.loading import Platform
 from quark_format.problems import Problems
 from quark_format.safetensors_header import parse_header
 from quark_format.tables import table
-from quark_format.validators import validate
+from quark_format.targets import targets
+from quark_format.validators import loadability, validate
 
 _EXAMPLE = Path(__file__).parents[2] / "examples" / "llama-fp8-kv"
 _LIMITS = table("safetensors.json")["limits"]
@@ -105,8 +107,11 @@ def checks(data: bytes) -> None:
     except UnreadableError:
         return
     if isinstance(document.value, dict):
-        _, found = validate._judge(replace(_example(), config=document.value), tensor_parallel_size=2)
+        context, found = validate._judge(replace(_example(), config=document.value), tensor_parallel_size=2)
         assert all(one.message for one in found)
+        if context is not None:
+            for one in targets().values():
+                loadability.judge(context, found, one, Platform.parse("cpu"))
 
 
 @cache

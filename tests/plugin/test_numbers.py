@@ -79,10 +79,12 @@ def test_fused_fp8_keeps_every_scale(exports: Path) -> None:
 
 ALIKE = {
     "f2f_llama_int4_g128": ("llama_int4_g128", 0.01),
-    "f2f_llama_int4_fp8": ("llama_int4_fp8", 0.01),
-    "llama_amdfp4_global16": ("llama_amdfp4", 0.1),
+    "f2f_llama_int4_fp8": ("llama_int4_fp8", 0.05),
 }
-"""Exports that amd-quark does not read back, another of the same model, how far weights may differ."""
+"""Exports that amd-quark does not read back, another of the same model, how far weights may differ.
+
+The two writers round the FP8 stage of INT4+FP8 differently, which moves some codes by one.
+"""
 
 
 @pytest.mark.parametrize("name", list(ALIKE))
