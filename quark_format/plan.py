@@ -109,8 +109,9 @@ class _Layout:
         export = block.get("export")
         declared = export.get("weight_format") if isinstance(export, dict) else None
         self._table = table
-        known = isinstance(declared, str) and declared in formats
-        self._weight_format = declared if known else next(iter(formats))
+        self._weight_format: str = next(iter(formats))
+        if isinstance(declared, str) and declared in formats:
+            self._weight_format = declared
         self._mode = verdict.mode or ""
         self._writer = verdict.writer or next(iter(table.rows[0].writers))
 
