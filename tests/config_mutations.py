@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mutants import FLOATS, HEAD, SHARDS, Export, Json, Mutant
-from mutations import kind, named
+from mutations import Maker, kind, named
 
 from quark_format.tables import table
 
@@ -106,18 +106,18 @@ def drop_global_config(export: Export) -> Iterator[Mutant]:
         yield from edit(export, lambda block: block.pop("global_quant_config"), "global_quant_config")
 
 
-@kind("QF212", "QF214", severity="warning")
-def drop_export(export: Export) -> Iterator[Mutant]:
-    """The block has no export settings."""
-    if export.quark:
-        yield from edit(export, lambda block: block.pop("export"), "export")
+def without(key: str) -> Maker:
+    """The maker of a block that has no `key`."""
+
+    def drop(export: Export) -> Iterator[Mutant]:
+        if export.quark:
+            yield from edit(export, lambda block: block.pop(key), key)
+
+    return drop
 
 
-@kind("QF212", "QF214", severity="warning")
-def drop_exclude(export: Export) -> Iterator[Mutant]:
-    """The block has no exclude list."""
-    if export.quark:
-        yield from edit(export, lambda block: block.pop("exclude"), "exclude")
+for KEY, DOES in (("export", "no export settings"), ("exclude", "no exclude list")):
+    kind("QF212", "QF214", severity="warning")(named(without(KEY), f"drop_{KEY}", f"The block has {DOES}."))
 
 
 @kind("QF212", "QF214", severity="warning")

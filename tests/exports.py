@@ -19,8 +19,13 @@ MORE = FOLDER.with_name("exports_more")
 
 
 def names() -> list[str]:
-    """Return the name of every export."""
+    """Return the name of every export of the first folder."""
     return sorted(path.stem for path in FOLDER.glob("*.json"))
+
+
+def all_names() -> list[str]:
+    """Return the name of every export of both folders, folder by folder."""
+    return [*names(), *sorted(path.stem for path in MORE.glob("*.json"))]
 
 
 def load(name: str) -> dict[str, Any]:

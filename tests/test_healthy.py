@@ -64,7 +64,7 @@ NOTED: dict[str, tuple[str, ...]] = {
 """What else may be said of an export, by code: versions that wrote no version, an entry for the output layer
 of a model that ties it, the file-to-file writer's own layouts, and quantized embeddings and output layers."""
 
-NAMES = [path.stem for folder in (exports.FOLDER, exports.MORE) for path in sorted(folder.glob("*.json"))]
+NAMES = exports.all_names()
 
 
 @pytest.fixture(scope="module")

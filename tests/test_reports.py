@@ -6,7 +6,6 @@ import csv
 import re
 from pathlib import Path
 
-import exports
 import pytest
 from mutants import Export
 from reports import FAULTS, FP8_KV, Fault
@@ -24,21 +23,10 @@ def listed() -> dict[str, dict[str, str]]:
         return {row[NAME]: row for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)}
 
 
-def read(name: str) -> Export:
-    """The export `name`, from whichever folder has it."""
-    folder = exports.FOLDER
-    try:
-        if not (folder / f"{name}.json").exists():
-            exports.FOLDER = folder.with_name("exports_more")
-        return Export.read(name)
-    finally:
-        exports.FOLDER = folder
-
-
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.change.__name__)
 def test_a_reported_fault_is_told(fault: Fault, tmp_path: Path) -> None:
     """The finding has the code for the fault, names what is at fault, and says what to do."""
-    folder = fault.change(read(fault.export)).write(tmp_path / "checkpoint")
+    folder = fault.change(Export.read(fault.export)).write(tmp_path / "checkpoint")
 
     report = validate(folder, tensor_parallel_size=fault.ranks)
 
@@ -63,7 +51,7 @@ def test_every_fault_of_config_or_tensors_is_planted() -> None:
 
 def test_a_shard_that_the_model_does_not_have_is_no_fault(tmp_path: Path) -> None:
     """Layers that share K and V (sglang#32904, vllm#47473) have no v_proj, and the config says so."""
-    export = read("llama_fp8_pt_static")
+    export = Export.read("llama_fp8_pt_static")
     gone = [name for name in export.tensors if ".v_proj." in name]
     shared = export.without(*gone).configured(lambda config: config.update(attention_k_eq_v=True))
 
@@ -87,7 +75,7 @@ def test_the_readme_counts_the_reports() -> None:
 
 def test_the_listing_that_the_format_began_with(tmp_path: Path) -> None:
     """q, k, v and o with FP8 codes and F16 scales, k and v with an output scale each: nothing to say."""
-    export = read(FP8_KV)
+    export = Export.read(FP8_KV)
     block = "model.layers.1.self_attn"
     for name, (dtype, _) in list(export.tensors.items()):
         if dtype == "BF16":

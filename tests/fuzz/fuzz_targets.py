@@ -88,30 +88,29 @@ def index(data: bytes) -> None:
 
 def config(data: bytes) -> None:
     """Read a config and tell its format, or refuse it with a reason."""
-    limits = _LIMITS["config"]
-    try:
-        document = json_text.parse(data, values=limits["values"], depth=limits["depth"])
-    except UnreadableError:
-        return
-    if isinstance(document.value, dict):
-        for _, block in locate(document.value):
-            if isinstance(block, dict):
-                detect(block)
+    for _, block in locate(_config_of(data)):
+        if isinstance(block, dict):
+            detect(block)
 
 
 def checks(data: bytes) -> None:
     """Run every check on the example's tensors with another config: findings, and no exception."""
-    limits = _LIMITS["config"]
-    try:
-        document = json_text.parse(data, values=limits["values"], depth=limits["depth"])
-    except UnreadableError:
-        return
-    if isinstance(document.value, dict):
-        context, found = validate._judge(replace(_example(), config=document.value), tensor_parallel_size=2)
+    if given := _config_of(data):
+        context, found = validate._judge(replace(_example(), config=given), tensor_parallel_size=2)
         assert all(one.message for one in found)
         if context is not None:
             for one in targets().values():
                 loadability.judge(context, found, one, Platform.parse("cpu"))
+
+
+def _config_of(data: bytes) -> dict[str, Any]:
+    """The config that the bytes hold, empty if it is refused or no object."""
+    limits = _LIMITS["config"]
+    try:
+        value = json_text.parse(data, values=limits["values"], depth=limits["depth"]).value
+    except UnreadableError:
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 @cache

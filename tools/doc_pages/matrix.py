@@ -50,7 +50,7 @@ def columns() -> list[tuple[str, str]]:
 
 def pages() -> Iterator[tuple[str, str]]:
     """The path and the text of the page."""
-    names = [path.stem for folder in (exports.FOLDER, exports.MORE) for path in sorted(folder.glob("*.json"))]
+    names = exports.all_names()
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         rows = [row for row in pool.map(judged, names, chunksize=8) if row is not None]
     yield "reference/matrix.md", page(rows)
