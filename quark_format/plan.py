@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,10 +13,9 @@ from quark_format.formats import Format, detect, locate
 from quark_format.layouts import Conditions, Layouts, layouts, recognize
 from quark_format.modules import Module, abstract, group
 from quark_format.resolver import Refusal, Resolution, Resolver
-from quark_format.roles import is_float
+from quark_format.roles import is_float, routed_experts
 from quark_format.targets import Target
 
-_EXPERT = re.compile(r"(?P<experts>(?:.*\.)?experts)\.(?:\d+\.)?[^.]+")
 _EXPERTS = "experts"
 _ATTENTION = "attention"
 _KV_CACHE = "KV cache"
@@ -167,9 +165,9 @@ def _kv_cache(resolver: Resolver) -> Iterator[Planned]:
 
 def _built_as(name: str, kind: str, resolver: Resolver, there: frozenset[str]) -> tuple[str, str]:
     """The target's module that `name` becomes a part of, and its kind; parts join where all are there."""
-    expert = _EXPERT.fullmatch(name)
-    if expert is not None:
-        return expert["experts"], _EXPERTS
+    experts = routed_experts(name)
+    if experts is not None:
+        return experts, _EXPERTS
     parent, dot, leaf = name.rpartition(".")
     whole = resolver.architecture.joined.get(leaf, leaf)
     members = resolver.architecture.fused.get(whole, ())

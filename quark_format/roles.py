@@ -81,3 +81,13 @@ def is_float(dtype: str) -> bool:
 def is_draft(module: str) -> bool:
     """Whether `module` belongs to a multi-token prediction head."""
     return any(fnmatch.fnmatchcase(module, glob) for glob in table("roles.json")["draft_layers"])
+
+
+_EXPERT = re.compile(r"(?P<experts>(?:.*\.)?experts)\.(?:\d+\.)?[^.]+")
+
+
+@lru_cache(maxsize=4096)
+def routed_experts(module: str) -> str | None:
+    """The name of the routed experts that `module` is a part of, None where it is not of any."""
+    match = _EXPERT.fullmatch(module)
+    return match["experts"] if match else None

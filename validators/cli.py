@@ -99,6 +99,9 @@ def quark_validate(  # noqa: PLR0913, PLR0917 - one parameter for each option
     tensor_parallel: Annotated[
         int, typer.Option(min=1, metavar="N", help="Also check that the sizes divide over N ranks.")
     ] = 1,
+    expert_parallel: Annotated[
+        bool, typer.Option("--expert-parallel", help="Each routed expert stays whole on one of the ranks.")
+    ] = False,
     values: Annotated[
         Values,
         typer.Option(help="Also read values: of scales and zero points (also --values alone), or of all."),
@@ -141,6 +144,7 @@ def quark_validate(  # noqa: PLR0913, PLR0917 - one parameter for each option
         "target": target,
         "platform": platform,
         "tensor_parallel_size": tensor_parallel,
+        "expert_parallel": expert_parallel,
         "values": values,
         "verdicts": True,
     }

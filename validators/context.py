@@ -52,6 +52,7 @@ class Context:
     format: Format
     version: str
     tensor_parallel_size: int = 1
+    expert_parallel: bool = False
 
     @cached_property
     def mode(self) -> str:

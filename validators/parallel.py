@@ -1,68 +1,138 @@
-"""Whether the modules can be split over the ranks of tensor parallelism."""
+"""Whether the model can be split over the ranks of tensor parallelism."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from quark_format.layouts import parameters
+from quark_format.layouts import DIMS, parameters
+from quark_format.roles import routed_experts
 from quark_format.tables import table
 from quark_format.validators.findings import Finding, finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from quark_format.layouts import Dim
+    from quark_format.layouts import Dim, Interval
     from quark_format.validators.context import Context
     from quark_format.validators.judgement import Judged
 
 _MOST_RANKS = 64
+_UNEVEN = "which is not the same for all"
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A size that ranks share: `size` elements, or heads, called `what`.
+
+    A rank's share must be a multiple of `number`, a `divisor` such as the group size. Beyond `most` ranks
+    several ranks hold the same part, as of KV heads. `module` is None for a number of config.json, `count`
+    counts the modules.
+    """
+
+    module: str | None
+    count: int
+    what: str
+    size: int
+    divisor: str = ""
+    number: int = 1
+    most: int = _MOST_RANKS
+
+    def share(self, ranks: int) -> float:
+        """What one of `ranks` ranks gets."""
+        return self.size / min(ranks, self.most)
+
+    def works(self, ranks: int) -> bool:
+        """Whether `ranks` ranks can share it."""
+        repeats = ranks <= self.most or ranks % self.most == 0
+        return repeats and self.share(ranks) % self.number == 0
 
 
 def check(context: Context) -> Iterator[Finding]:
-    """Yield modules whose share of a rank a group, block or packed word would straddle."""
+    """Yield sizes that the ranks cannot share, with the numbers of ranks that can share all."""
     ranks = context.tensor_parallel_size
     if ranks == 1:
         return
+    found = list(splits(context))
+    advice = _listed(
+        number for number in range(1, _MOST_RANKS + 1) if all(one.works(number) for one in found)
+    )
+    failing = {(one.module, one.what): one for one in found if not one.works(ranks)}
+    for one in failing.values():
+        yield finding(
+            "QF601",
+            file=None if one.module else context.checkpoint.config_file,
+            module=one.module,
+            pointer=None if one.module else f"/{one.what}",
+            count=one.count,
+            place=f"`{one.module}`" if one.module else "The model",
+            dim=one.what,
+            size=one.size,
+            ranks=ranks,
+            share=f"{one.share(ranks):.4g}",
+            problem=f"which {one.divisor} = {one.number} does not divide" if one.divisor else _UNEVEN,
+            advice=advice,
+        )
+
+
+def _listed(sizes: Iterable[int]) -> str:
+    told = [str(size) for size in sizes]
+    return " or ".join([", ".join(told[:-1]), told[-1]] if len(told) > 1 else told) or "none"
+
+
+def splits(context: Context) -> Iterator[Split]:
+    """Every size that ranks share: numbers of heads, and a dimension of each class of modules."""
+    rows = table("roles.json")["parallel"]
+    for row in rows["counts"]:
+        key, number = _count(context, row["config"])
+        if number:
+            yield Split(None, 1, key, number, most=number if row["copied"] else _MOST_RANKS)
     for entry in context.sound:
-        for dim, divisor, number in _divisors(entry):
-            low, high = entry.fit.sizes.get(dim, (0, 1))
-            if low == high and not _splits(low, ranks, number):
-                yield finding(
-                    "QF601",
-                    module=entry.first.name,
-                    count=len(entry.members),
-                    dim=dim,
-                    size=low,
-                    ranks=ranks,
-                    share=f"{low / ranks:g}",
-                    divisor=divisor,
-                    number=number,
-                    advice=_working(low, number),
-                )
+        name = entry.first.name
+        leaf = name.rpartition(".")[2]
+        row = next((row for row in rows["modules"] if leaf in row["modules"]), None)
+        whole = context.expert_parallel and routed_experts(name) is not None
+        if row is not None and not whole:
+            yield from _of(entry, row, context)
 
 
-def _splits(size: int, ranks: int, number: int) -> bool:
-    return size % ranks == 0 and (size // ranks) % number == 0
+def _count(context: Context, keys: Iterable[str]) -> tuple[str, int]:
+    """The first of the keys that config.json gives a number for, and the number."""
+    given = ((key, context.text.get(key)) for key in keys)
+    return next(((key, value) for key, value in given if isinstance(value, int) and value > 0), ("", 0))
 
 
-def _working(size: int, number: int) -> str:
-    sizes = [str(ranks) for ranks in range(1, _MOST_RANKS + 1) if _splits(size, ranks, number)]
-    return " or ".join([", ".join(sizes[:-1]), sizes[-1]] if len(sizes) > 1 else sizes) or "none"
-
-
-def _divisors(entry: Judged) -> Iterator[tuple[Dim, str, int]]:
-    """What must divide a rank's share of the dimension that loaders split for this module."""
-    split = table("roles.json")["parallel"]
-    leaf = entry.first.name.rpartition(".")[2]
-    dim: Dim | None = next((row["dim"] for row in split if leaf in row["modules"]), None)
-    row = entry.rows["weight"]
-    if dim is None or row is None or not entry.stores_codes:
+def _of(entry: Judged, row: Mapping[str, Any], context: Context) -> Iterator[Split]:
+    dim = row["dim"]
+    low, high = _sizes(entry).get(dim, (0, 1))
+    if low != high:
         return
+    most = _count(context, row.get("copied_beyond", ()))[1] or _MOST_RANKS
+    multiple = row.get("padded_to", 1)
+    padded = -(-low // multiple) * multiple
+    divisors = _divisors(entry, dim) or ({} if row.get("mixed") else {"": 1})
+    for name, number in divisors.items():
+        yield Split(entry.first.name, len(entry.members), dim, padded, name, number, most)
+
+
+def _sizes(entry: Judged) -> Mapping[Dim, Interval]:
+    """The logical sizes: those that the layout gives, or a plain matrix's own."""
+    weight = entry.first.weight
+    if weight is None or entry.stores_codes or len(weight.shape) != len(DIMS):
+        return entry.fit.sizes
+    return {dim: (size, size) for dim, size in zip(DIMS, weight.shape, strict=True)}
+
+
+def _divisors(entry: Judged, dim: str) -> dict[str, int]:
+    """Groups, blocks and packed words of the weight along a dimension, by what they are called."""
+    row = entry.rows["weight"]
+    if row is None or not entry.stores_codes:
+        return {}
     numbers = parameters(entry.specs["weight"])
-    seen: dict[str, int] = {}
+    found: dict[str, int] = {}
     for tensor in row.entries:
         for term in tensor.shape if isinstance(tensor.shape, tuple) else ():
             number = term.divisor(numbers)
             if term.of == dim and number is not None and number > 1:
-                seen[str(term.over) if isinstance(term.over, str) else "pack factor"] = number
-    yield from ((dim, name, number) for name, number in seen.items())
+                found[str(term.over) if isinstance(term.over, str) else "pack factor"] = number
+    return found

@@ -43,6 +43,7 @@ def validate(  # noqa: PLR0913 - one parameter for each thing that can be asked
     target: str | Sequence[str] | None = None,
     platform: str | None = None,
     tensor_parallel_size: int = 1,
+    expert_parallel: bool = False,
     values: Values | str = Values.NONE,
     verdicts: bool = False,
 ) -> Report:
@@ -54,14 +55,15 @@ def validate(  # noqa: PLR0913 - one parameter for each thing that can be asked
     where it is to run, such as "cpu", "cuda:90" or "rocm:gfx942"; without it kernels are not asked for.
     With `verdicts` and without a target, the report tells what each known one does, as information.
 
-    `tensor_parallel_size` is the number of ranks it is to be split over. Nothing else raises for what is
-    wrong with the checkpoint: that is what the findings are for.
+    `tensor_parallel_size` is the number of ranks it is to be split over; with `expert_parallel` each routed
+    expert stays whole on one of them. Nothing else raises for what is wrong with the checkpoint: that is what
+    the findings are for.
 
     Raises:
         UnknownTargetError: no such target is declared.
     """
     with collector_paused():
-        report, context = _report(path, tensor_parallel_size, Values(values))
+        report, context = _report(path, tensor_parallel_size, Values(values), expert_parallel)
         names = [target] if isinstance(target, str) else list(target or ())
         if not names and not verdicts:
             return report
@@ -92,10 +94,10 @@ def _for_targets(
 
 
 def _report(
-    path: str | os.PathLike[str], tensor_parallel_size: int, wanted: Values
+    path: str | os.PathLike[str], tensor_parallel_size: int, wanted: Values, expert_parallel: bool = False
 ) -> tuple[Report, Context | None]:
     checkpoint = read_checkpoint(path)
-    context, found = _judge(checkpoint, tensor_parallel_size)
+    context, found = _judge(checkpoint, tensor_parallel_size, expert_parallel)
     if context is not None and wanted is not Values.NONE:
         found += value_checks.check(replace(context, checkpoint=checkpoint), wanted)
     report = Report(
@@ -112,7 +114,9 @@ def _report(
     return report, context
 
 
-def _context(checkpoint: Checkpoint, tensor_parallel_size: int) -> Context | None:
+def _context(
+    checkpoint: Checkpoint, tensor_parallel_size: int, expert_parallel: bool = False
+) -> Context | None:
     """The context of the checks, None where the config is not Quark's.
 
     Where the config does not tell its version, that one is taken of those its keys allow which the tensors
@@ -124,7 +128,9 @@ def _context(checkpoint: Checkpoint, tensor_parallel_size: int) -> Context | Non
         verdict = detect(dict(block))
         if verdict.version is None or verdict.mode is None:
             continue
-        context = Context(checkpoint, pointer, block, verdict, verdict.version, tensor_parallel_size)
+        context = Context(
+            checkpoint, pointer, block, verdict, verdict.version, tensor_parallel_size, expert_parallel
+        )
         if verdict.declared is not None or not _contradictions(context):
             return context
         others = [replace(context, version=version) for version in reversed(verdict.candidates)]
@@ -137,17 +143,19 @@ def _contradictions(context: Context) -> int:
     return sum(1 for check in _VERSIONED_CHECKS for _ in check.check(context))
 
 
-def _judge(checkpoint: Checkpoint, tensor_parallel_size: int) -> tuple[Context | None, list[Finding]]:
+def _judge(
+    checkpoint: Checkpoint, tensor_parallel_size: int, expert_parallel: bool = False
+) -> tuple[Context | None, list[Finding]]:
     """The context that was judged and what was found, of a few experts where that is the same as of all."""
     if not checkpoint.readable:
         return None, []
     smaller = folded(checkpoint)
     if smaller is not None:
-        context = _context(smaller, tensor_parallel_size)
+        context = _context(smaller, tensor_parallel_size, expert_parallel)
         found = _findings(checkpoint, context)
         if not any(one.tensor or one.module or one.count > 1 for one in found):
             return context, found
-    context = _context(checkpoint, tensor_parallel_size)
+    context = _context(checkpoint, tensor_parallel_size, expert_parallel)
     return context, _findings(checkpoint, context)
 
 
