@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import compress
-from operator import not_
+from itertools import compress, count, repeat
+from operator import contains, not_
 from typing import TYPE_CHECKING, Any
 
 from quark_format.checkpoint import Checkpoint
@@ -73,29 +73,25 @@ class _Members:
 
     def __init__(self, shards: Sequence[Shard], container: str) -> None:
         self._shards = shards
-        self._inside: list[list[bool]] = []
-        self._first: list[list[int]] = []
+        self._kept: list[list[int]] = []
         self.names: list[str] = []
         self.extents: list[Extent] = []
         self.heads: dict[str, list[str]] = {}
         inner, first = f".{container}.", f".{container}.0."
         for shard in shards:
             names, extents, _ = shard.columns or Columns((), (), ())
-            inside = [inner in name for name in names]
-            self._inside.append(inside)
+            inside = list(map(contains, names, repeat(inner)))
             self.names += compress(names, inside)
             self.extents += compress(extents, inside)
-            self._first.append([at for at, name in enumerate(names) if first in name])
-            for at in self._first[-1]:
+            firsts = list(compress(count(), map(contains, names, repeat(first))))
+            self._kept.append(sorted([*compress(count(), map(not_, inside)), *firsts]))
+            for at in firsts:
                 head, _, rest = names[at].partition(first)
                 self.heads.setdefault(f"{head}{inner}", []).append(f".{rest}")
 
     def others_and_first(self) -> list[Shard]:
         """The shards without the members that are not of a first expert."""
-        return [
-            _part(shard, sorted([*compress(range(len(inside)), map(not_, inside)), *first]))
-            for shard, inside, first in zip(self._shards, self._inside, self._first, strict=True)
-        ]
+        return [_part(shard, places) for shard, places in zip(self._shards, self._kept, strict=True)]
 
 
 def _part(shard: Shard, places: Sequence[int]) -> Shard:

@@ -137,11 +137,14 @@ class Column:
 
 def _alike(conditions: Mapping[int, Condition]) -> list[tuple[Condition, int]]:
     """Equal conditions once, each with the bits of all combinations that have it."""
-    found: dict[str, tuple[Condition, int]] = {}
+    same: dict[int, tuple[Condition, int]] = {}
     for bit, wanted in conditions.items():
+        same[id(wanted)] = (wanted, same.get(id(wanted), (wanted, 0))[1] | 1 << bit)
+    equal: dict[str, tuple[Condition, int]] = {}
+    for wanted, bits in same.values():
         key = repr(wanted)
-        found[key] = (wanted, found.get(key, (wanted, 0))[1] | 1 << bit)
-    return list(found.values())
+        equal[key] = (wanted, equal.get(key, (wanted, 0))[1] | bits)
+    return list(equal.values())
 
 
 def _fresh(start: int, taken: set[int], *, up: bool) -> int:
@@ -195,6 +198,13 @@ class KindIndex:
         self._schemes = schemes
         self._everything = (1 << len(self.combinations)) - 1
         self.positions = sorted({position for one in self.combinations for position in one.specs})
+        self._conditions = {
+            name: [
+                {field: condition(wanted) for field, wanted in stage.items()}
+                for stage in schemes.specs[name].stages
+            ]
+            for name in {name for one in self.combinations for name in one.specs.values()}
+        }
         self.forms: dict[str, Column] = {}
         self.stage_counts: dict[str, Column] = {}
         self.stage_columns: dict[str, list[list[tuple[StageField, Column]]]] = {}
@@ -209,19 +219,25 @@ class KindIndex:
 
     def _index(self, position: str) -> None:
         words = self._schemes.positions[position].words
-        wanted: dict[int, list[Mapping[str, Condition]]] = {}
-        for bit, one in enumerate(self.combinations):
-            if position in one.specs:
-                declared = self._schemes.specs[one.specs[position]].stages
-                wanted[bit] = [{name: condition(p) for name, p in stage.items()} for stage in declared]
-        forms = {
-            bit: Condition(**{"in": list(listed)})
+        wanted = {
+            bit: self._conditions[one.specs[position]]
             for bit, one in enumerate(self.combinations)
-            if position in one.specs and (listed := self._schemes.specs[one.specs[position]].forms)
+            if position in one.specs
         }
-        if forms:
-            self.forms[position] = Column(f"{words} form", 1, forms, self._everything)
-        counts = {bit: Condition(**{"in": [len(declared)]}) for bit, declared in wanted.items()}
+        forms = {
+            name: Condition(**{"in": list(listed)})
+            for name in {one.specs[position] for one in self.combinations if position in one.specs}
+            if (listed := self._schemes.specs[name].forms)
+        }
+        formed = {
+            bit: forms[name]
+            for bit, one in enumerate(self.combinations)
+            if (name := one.specs.get(position)) in forms
+        }
+        if formed:
+            self.forms[position] = Column(f"{words} form", 1, formed, self._everything)
+        numbers = {number: Condition(**{"in": [number]}) for number in {*map(len, wanted.values())}}
+        counts = {bit: numbers[len(declared)] for bit, declared in wanted.items()}
         self.stage_counts[position] = Column(
             f"number of {words} stages", self._schemes.stage_distance, counts, self._everything
         )
@@ -316,3 +332,30 @@ def in_words(wanted: Condition) -> str:
     if wanted.types is not None:
         told.append(f"of type {' or '.join(wanted.types)}")
     return ", ".join(told)
+
+
+class Kinds(Mapping[str, KindIndex]):
+    """The indices of all kinds of a table, each built when it is first asked for."""
+
+    def __init__(self, schemes: Schemes) -> None:
+        """Hold the table."""
+        self._schemes = schemes
+        self._built: dict[str, KindIndex] = {}
+
+    def __getitem__(self, kind: str) -> KindIndex:
+        """The index of `kind`.
+
+        Raises:
+            KeyError: the table does not declare the kind.
+        """
+        if kind not in self._built:
+            self._built[kind] = KindIndex(self._schemes, kind)
+        return self._built[kind]
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the kinds."""
+        return iter(self._schemes.kinds)
+
+    def __len__(self) -> int:
+        """How many kinds there are."""
+        return len(self._schemes.kinds)

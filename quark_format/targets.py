@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
@@ -15,7 +15,7 @@ from quark_format.architectures import ArchitectureIndex
 from quark_format.models.targets.tables import Architectures, Extension, Kernels, Kind, Row, Schemes
 from quark_format.models.targets.tables import Target as Header
 from quark_format.names import Reader, reader
-from quark_format.selection import KindIndex
+from quark_format.selection import KindIndex, Kinds
 from quark_format.tables import table
 
 _FOLDER = "targets"
@@ -91,9 +91,9 @@ class Target:
         return Draft202012Validator(self._table("config.schema"))
 
     @cached_property
-    def kinds(self) -> dict[str, KindIndex]:
+    def kinds(self) -> Mapping[str, KindIndex]:
         """The scheme rows by kind of module, ready for look-up."""
-        return {kind: KindIndex(self.schemes, kind) for kind in self.schemes.kinds}
+        return Kinds(self.schemes)
 
     @property
     def reader(self) -> Reader:

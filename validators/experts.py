@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from quark_format.tables import table
 from quark_format.validators.findings import Finding, finding
-from quark_format.validators.tree import Tree, declaration, said
+from quark_format.validators.tree import Tree, said
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +74,7 @@ def _specs(tree: Tree, groups: dict[str, Group]) -> Iterator[Finding]:
     mixed: dict[str, list[str]] = {}
     for container, experts in groups.items():
         told = {
-            declaration(tree.entries[module.name])
+            tree.declarations[module.name]
             for parent in experts.values()
             for module in tree.children[parent].values()
         }
@@ -122,7 +122,7 @@ def _shared(tree: Tree, groups: dict[str, Group]) -> Iterator[Finding]:
             shared = f"{container.rpartition('.')[0]}.{name}"
             routed = tree.children[next(iter(experts.values()))]
             told = [
-                {declaration(tree.entries[module.name]) for module in part.values()}
+                {tree.declarations[module.name] for module in part.values()}
                 for part in (tree.children.get(shared, {}), routed)
             ]
             if all(told) and told[0] != told[1]:

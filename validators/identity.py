@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
     from quark_format.checkpoint import Checkpoint
     from quark_format.formats import Format
+    from quark_format.validators.context import Context
 
 
-def check(checkpoint: Checkpoint, used: str | None) -> Iterator[Finding]:
+def check(checkpoint: Checkpoint, context: Context | None) -> Iterator[Finding]:
     """Yield what is wrong with the place, the tool and the version of the quantization block.
 
-    `used` is the format version that the other checks go by.
+    `context` is what the other checks go by, None where the config is not Quark's.
     """
     located = locate(checkpoint.config or {})
     if not located:
@@ -39,7 +40,7 @@ def check(checkpoint: Checkpoint, used: str | None) -> Iterator[Finding]:
             advice="Copy the quantization_config of the export.",
         )
         return
-    verdict = detect(dict(block))
+    verdict = context.format if context is not None and context.block is block else detect(dict(block))
     if verdict.sister is not None:
         yield _sister(checkpoint, pointer, verdict)
     elif verdict.mode is None:
@@ -51,7 +52,7 @@ def check(checkpoint: Checkpoint, used: str | None) -> Iterator[Finding]:
             expected=", ".join(f'"{mode["quant_method"]}"' for mode in table("catalog.json")["modes"]),
         )
     else:
-        yield from _version(checkpoint, pointer, verdict, used)
+        yield from _version(checkpoint, pointer, verdict, context.version if context else None)
         yield from _second_configs(checkpoint)
 
 

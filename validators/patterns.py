@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from quark_format.declarations import PARTS, describe, escape, stages
@@ -108,15 +109,27 @@ class _Names:
     """The module names of a checkpoint and everything above them, to be asked for matches."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.modules = names
-        parents = {name[:at] for name in names for at, char in enumerate(name) if char == "."}
-        self.all = [*names, *sorted(parents - set(names))]
-        self._set = frozenset(self.all)
-        self._joined = "\n".join(self.all)
-        self._abstract = {abstract(name): name for name in reversed(self.all)}
-        self.leaves: dict[str, list[str]] = {}
-        for name in names:
-            self.leaves.setdefault(name.rpartition(".")[2], []).append(name)
+        self._modules = names
+        self._set = frozenset(names)
+
+    @cached_property
+    def leaves(self) -> dict[str, list[str]]:
+        leaves: dict[str, list[str]] = {}
+        for name in self._modules:
+            leaves.setdefault(name.rpartition(".")[2], []).append(name)
+        return leaves
+
+    @cached_property
+    def _all(self) -> list[str]:
+        above: set[str] = set()
+        for name in self._modules:
+            while (name := name.rpartition(".")[0]) and name not in above:
+                above.add(name)
+        return [*self._modules, *sorted(above - self._set)]
+
+    @cached_property
+    def _joined(self) -> str:
+        return "\n".join(self._all)
 
     def any_match(self, pattern: str, semantics: Semantics) -> bool:
         if pattern in self._set:
@@ -124,7 +137,7 @@ class _Names:
         if "*" in pattern and not pattern.startswith("re:") and literal(pattern) not in self._joined:
             return False
         matcher = Matcher([pattern], semantics)
-        return any(matcher.matches(name) for name in self.all)
+        return any(matcher.matches(name) for name in self._all)
 
     def by_suffix(self, pattern: str) -> str | None:
         """A module that ends like the plain name `pattern`, behind another prefix."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from quark_format.tables import table
 from quark_format.validators import experts, layers, sizes
 from quark_format.validators.findings import Finding, finding
-from quark_format.validators.tree import Tree, declaration, within_layer
+from quark_format.validators.tree import Tree, within_layer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ def _fused(tree: Tree) -> Iterator[Finding]:
     for parent, children in tree.children.items():
         for group in table("roles.json")["fused"]:
             members = [leaf for leaf in group["members"] if leaf in children]
-            told = {leaf: declaration(tree.entries[children[leaf].name]) for leaf in members}
+            told = {leaf: tree.declarations[children[leaf].name] for leaf in members}
             if len(set(told.values())) > 1:
                 key = (", ".join(members), ", ".join(f"{leaf} {text}" for leaf, text in told.items()))
                 found.setdefault(key, []).append(parent)

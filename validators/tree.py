@@ -36,6 +36,16 @@ class Tree:
         return {module.name: entry for entry in self.context.judged for module in entry.members}
 
     @cached_property
+    def declarations(self) -> dict[str, str]:
+        """What the config says of each module, in words."""
+        return {
+            module.name: text
+            for entry in self.context.judged
+            for text in [_declaration(entry)]
+            for module in entry.members
+        }
+
+    @cached_property
     def children(self) -> dict[str, dict[str, Module]]:
         """The modules with a weight below each parent, by their last name."""
         found: dict[str, dict[str, Module]] = defaultdict(dict)
@@ -96,8 +106,7 @@ class Tree:
         return {dim: low for dim, (low, high) in self.sizes(module).items() if low == high}
 
 
-def declaration(entry: Judged) -> str:
-    """What the config says of a module, in words."""
+def _declaration(entry: Judged) -> str:
     spec = " / ".join(describe(entry.specs[part]) for part in ("weight", "input"))
     return "excluded" if entry.declared.excluded else spec
 

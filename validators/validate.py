@@ -160,7 +160,7 @@ def _judge(
 
 
 def _findings(checkpoint: Checkpoint, context: Context | None) -> list[Finding]:
-    found = list(identity.check(checkpoint, context.version if context else None))
+    found = list(identity.check(checkpoint, context))
     if context is not None:
         found += [one for check in _CHECKS for one in check.check(context)]
     return found
