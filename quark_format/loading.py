@@ -6,7 +6,7 @@ from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from quark_format.declarations import stages
 from quark_format.tables import has_table, table
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from quark_format.targets import Target
 
 Outcome = Literal["loads", "wrong", "fails"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+"""The mildest first."""
 
 
 @dataclass(frozen=True, slots=True)

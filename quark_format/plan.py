@@ -29,9 +29,10 @@ class NoQuarkConfigError(ValueError):
 class Planned:
     """Modules of the target that are alike: the same abstract name, specs and answer, and the same layout.
 
-    `example` is the first of them. `modules` counts them, `parts` the checkpoint's modules they are made of,
-    and `bytes` what those take in the files. `layout` is the id of the layout row that the specs ask for, or
-    for an unquantized module of the one that its stored tensors have.
+    `example` is the first of them, made of the checkpoint's modules `stored`, by their last names. `modules`
+    counts them, `parts` the checkpoint's modules they are made of, and `bytes` what those take in the files.
+    `layout` is the id of the layout row that the specs ask for, or for an unquantized module of the one that
+    its stored tensors have.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Planned:
     modules: int = 0
     parts: int = 0
     bytes: int = 0
+    stored: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -152,6 +154,7 @@ def _fill(made: Plan, resolver: Resolver, layout: _Layout, modules: Mapping[str,
             entry = Planned(abstract(name), kind, name, _described(answer), rows[shape], answer)
             found[*alike, rows[shape]] = entry
         entry.modules += new
+        entry.stored.setdefault(module.name.rpartition(".")[2], module.name)
         entry.parts += 1
         entry.bytes += size
     made.planned = [*found.values(), *_kv_cache(resolver)]

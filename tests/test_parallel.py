@@ -61,6 +61,25 @@ def test_a_vocabulary_is_padded() -> None:
     assert "lm_head" in refused(export, 3)[0]
 
 
+def test_a_scheme_asks_for_sizes(tmp_path: Path) -> None:
+    """Merged projections in FP8 blocks must be whole blocks but for the last (fp8_utils.py:1325-1344)."""
+    export = Export.read("f2f_llama_allbut_down_fp8blk")
+    gate, up = (f"model.layers.0.mlp.{leaf}_proj" for leaf in ("gate", "up"))
+    told = [
+        one.message
+        for at, uneven in enumerate((gate, up))
+        for one in validate(
+            export.changed(f"{uneven}.weight", shape=(448, 256)).write(tmp_path / str(at)),
+            target="vllm@0.32",
+            platform="cuda:90",
+        ).findings
+        if one.code == "QF602"
+    ]
+
+    assert len(told) == 1
+    assert f"out = 448 of `{gate}` is no multiple of 128" in told[0]
+
+
 def test_a_verdict_knows_the_ranks(tmp_path: Path) -> None:
     """What cannot be split does not load."""
     folder = Export.read("llama_int8_pt").write(tmp_path / "checkpoint")

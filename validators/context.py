@@ -146,6 +146,11 @@ class Context:
         return self._judge(self.writer)
 
     @cached_property
+    def by_module(self) -> Mapping[str, Judged]:
+        """The class of each module."""
+        return {module.name: entry for entry in self.judged for module in entry.members}
+
+    @cached_property
     def errors(self) -> list[SchemaError]:
         """What no reader of the format version can use in the block."""
         return list(schema_errors(dict(self.block), self.version, mode=self.mode))

@@ -52,6 +52,14 @@ class Judged:
         return weight is not None and not is_float(weight.dtype)
 
     @property
+    def sizes(self) -> Sizes:
+        """The logical sizes: those that the layout gives, or a plain matrix's own."""
+        weight = self.first.weight
+        if weight is None or self.stores_codes or len(weight.shape) != len(DIMS):
+            return self.fit.sizes
+        return {dim: (size, size) for dim, size in zip(DIMS, weight.shape, strict=True)}
+
+    @property
     def stored_as_declared(self) -> bool:
         """Whether codes are stored where the config gives a spec for them, and floats where it does not."""
         return self.stores_codes == (self.quantized and not self.expects_float)

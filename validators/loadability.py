@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from quark_format.loading import Loading, Outcome, Platform, loading
+from quark_format.loading import OUTCOMES, Loading, Outcome, Platform, loading
 from quark_format.plan import Plan, Planned, plan
 from quark_format.resolver import Refusal
-from quark_format.roles import is_float
+from quark_format.roles import is_float, routed_experts
 from quark_format.tables import table
 from quark_format.validators.findings import Finding, finding
 from quark_format.validators.report import TargetVerdict
+from quark_format.validators.requirements import unmet
 
 if TYPE_CHECKING:
     from quark_format.modules import Module
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 _WRONG = "QF605"
 _ERROR = "error"
 _MOST_REASONS = 5
-_GRAVITY: dict[Outcome, int] = {"loads": 0, "wrong": 1, "fails": 2}
-_OUTCOMES: tuple[Outcome, ...] = ("loads", "wrong", "fails")
+_RANKS = "QF601"
 
 
 def judge(
@@ -34,12 +34,12 @@ def judge(
     `found` are the findings about the format, of which some mean that a load fails or goes wrong.
     """
     rows = loading(to)
-    own = [] if rows is None else _merged(_findings(context, to, platform, rows))
+    own = [] if rows is None else _merged(_findings(context, found, to, platform, rows))
     told = [(_outcome(one), one.message) for one in own if one.severity == _ERROR]
     told += [(effect, one.message) for one in found if rows and (effect := _effect(one, context, to, rows))]
-    worst = max((outcome for outcome, _ in told), key=_GRAVITY.__getitem__, default=_OUTCOMES[0])
+    worst = max((outcome for outcome, _ in told), key=OUTCOMES.index, default=OUTCOMES[0])
     reasons = [message for outcome, message in told if outcome == worst]
-    loads = worst != _OUTCOMES[-1]
+    loads = worst != OUTCOMES[-1]
     return own, TargetVerdict(
         to.name, loads, tuple(reasons[:_MOST_REASONS]), worst, None if platform is None else str(platform)
     )
@@ -77,7 +77,9 @@ def _merged(found: Iterable[Finding]) -> list[Finding]:
     return list(groups.values())
 
 
-def _findings(context: Context, to: Target, platform: Platform | None, rows: Loading) -> Iterator[Finding]:
+def _findings(
+    context: Context, found: Sequence[Finding], to: Target, platform: Platform | None, rows: Loading
+) -> Iterator[Finding]:
     if any(error.rule is None for error in context.errors):
         return  # no spec can be read from such a block, and the errors themselves stop a load
     mode = next((row for row in rows.raw["modes"] if row["mode"] == context.mode), None)
@@ -102,9 +104,11 @@ def _findings(context: Context, to: Target, platform: Platform | None, rows: Loa
             target=to.name,
             actual=made.architecture or "no architecture",
         )
+    shared = all(one.code != _RANKS for one in found)
     for one in made.planned:
         if not _fits_anyway(context.modules.by_name.get(one.example), one.kind, rows):
             yield from _of_modules(one, to, platform, rows)
+            yield from _of_sizes(one, to, context) if shared else ()
     yield from _experts(context, made)
     yield from _ignored(context, to, rows)
 
@@ -149,11 +153,25 @@ def _of_modules(one: Planned, to: Target, platform: Platform | None, rows: Loadi
     serving = choices[problems.index(next(problem for problem in problems if not problem))]
     unread = rows.layout(one.layout, serving.row)
     if unread is not None:
-        code = "QF604" if unread["outcome"] == _OUTCOMES[-1] else _WRONG
+        code = "QF604" if unread["outcome"] == OUTCOMES[-1] else _WRONG
         yield finding(code, **place, reason=unread["reason"])
     misread = rows.misread(one.answer.layer, serving.row)
     if misread is not None:
         yield finding(_WRONG, **place, reason=misread)
+
+
+def _of_sizes(one: Planned, to: Target, context: Context) -> Iterator[Finding]:
+    requires = () if isinstance(one.answer, Refusal) else one.answer.choice.requires
+    reason = unmet(one, requires, context)
+    if reason is not None:
+        yield finding(
+            "QF602",
+            module=one.example,
+            count=max(one.modules, 1),
+            target=to.name,
+            spec=one.spec,
+            reason=reason,
+        )
 
 
 def _experts(context: Context, made: Plan) -> Iterator[Finding]:
@@ -164,10 +182,10 @@ def _experts(context: Context, made: Plan) -> Iterator[Finding]:
     names = {name for name in (known.gate, known.down, known.up) if name is not None}
     fused = {group["name"]: set(group["members"]) for group in table("roles.json")["fused"]}
     for module in context.modules.by_name.values():
-        parent, _, leaf = made.implementation.rename(module.name).rpartition(".")
-        inside, number = parent.rpartition(".")[0], parent.rpartition(".")[2]
+        name = made.implementation.rename(module.name)
+        parent, _, leaf = name.rpartition(".")
         alike = (name for name, members in fused.items() if leaf in members)
-        if number.isdecimal() and inside.endswith("experts") and not names & {leaf, *alike}:
+        if routed_experts(name) not in (None, parent) and not names & {leaf, *alike}:
             yield finding(
                 "QF604",
                 module=module.name,
@@ -181,7 +199,7 @@ def _ignored(context: Context, to: Target, rows: Loading) -> Iterator[Finding]:
     for row in rows.raw["ignored"]:
         held = [module for module in context.modules.by_name.values() if row["suffix"] in module.tensors]
         if held:
-            code = "QF604" if row["outcome"] == _OUTCOMES[-1] else _WRONG
+            code = "QF604" if row["outcome"] == OUTCOMES[-1] else _WRONG
             yield finding(
                 code,
                 module=held[0].name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from quark_format.layouts import DIMS, parameters
+from quark_format.layouts import parameters
 from quark_format.roles import routed_experts
 from quark_format.tables import table
 from quark_format.validators.findings import Finding, finding
@@ -13,7 +13,7 @@ from quark_format.validators.findings import Finding, finding
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from quark_format.layouts import Dim, Interval
+    from quark_format.layouts import Dim
     from quark_format.validators.context import Context
     from quark_format.validators.judgement import Judged
 
@@ -88,12 +88,27 @@ def splits(context: Context) -> Iterator[Split]:
         if number:
             yield Split(None, 1, key, number, most=number if row["copied"] else _MOST_RANKS)
     for entry in context.sound:
-        name = entry.first.name
-        leaf = name.rpartition(".")[2]
-        row = next((row for row in rows["modules"] if leaf in row["modules"]), None)
-        whole = context.expert_parallel and routed_experts(name) is not None
-        if row is not None and not whole:
+        row = _row(context, entry.first.name)
+        if row is not None:
             yield from _of(entry, row, context)
+
+
+def split_of(context: Context, module: str) -> tuple[Dim | None, int]:
+    """The dimension of the module that ranks share, None where each has it whole, and by how many at most."""
+    row = _row(context, module)
+    return (None, 1) if row is None else (row["dim"], _most(context, row))
+
+
+def _row(context: Context, module: str) -> Mapping[str, Any] | None:
+    """The row of the module; None where ranks do not share it."""
+    if context.expert_parallel and routed_experts(module) is not None:
+        return None
+    rows, leaf = table("roles.json")["parallel"]["modules"], module.rpartition(".")[2]
+    return next((row for row in rows if leaf in row["modules"]), None)
+
+
+def _most(context: Context, row: Mapping[str, Any]) -> int:
+    return _count(context, row.get("copied_beyond", ()))[1] or _MOST_RANKS
 
 
 def _count(context: Context, keys: Iterable[str]) -> tuple[str, int]:
@@ -103,27 +118,18 @@ def _count(context: Context, keys: Iterable[str]) -> tuple[str, int]:
 
 
 def _of(entry: Judged, row: Mapping[str, Any], context: Context) -> Iterator[Split]:
-    dim = row["dim"]
-    low, high = _sizes(entry).get(dim, (0, 1))
+    dim: Dim = row["dim"]
+    low, high = entry.sizes.get(dim, (0, 1))
     if low != high:
         return
-    most = _count(context, row.get("copied_beyond", ()))[1] or _MOST_RANKS
     multiple = row.get("padded_to", 1)
     padded = -(-low // multiple) * multiple
     divisors = _divisors(entry, dim) or ({} if row.get("mixed") else {"": 1})
     for name, number in divisors.items():
-        yield Split(entry.first.name, len(entry.members), dim, padded, name, number, most)
+        yield Split(entry.first.name, len(entry.members), dim, padded, name, number, _most(context, row))
 
 
-def _sizes(entry: Judged) -> Mapping[Dim, Interval]:
-    """The logical sizes: those that the layout gives, or a plain matrix's own."""
-    weight = entry.first.weight
-    if weight is None or entry.stores_codes or len(weight.shape) != len(DIMS):
-        return entry.fit.sizes
-    return {dim: (size, size) for dim, size in zip(DIMS, weight.shape, strict=True)}
-
-
-def _divisors(entry: Judged, dim: str) -> dict[str, int]:
+def _divisors(entry: Judged, dim: Dim) -> dict[str, int]:
     """Groups, blocks and packed words of the weight along a dimension, by what they are called."""
     row = entry.rows["weight"]
     if row is None or not entry.stores_codes:
