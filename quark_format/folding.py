@@ -8,10 +8,10 @@ are judged by some ten thousand. Where experts differ there is no smaller checkp
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import compress, count, repeat
-from operator import contains, not_
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate, chain, compress, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quark_format.checkpoint import Checkpoint
 from quark_format.regular import Expression, PatternError
@@ -38,14 +38,19 @@ def folded(checkpoint: Checkpoint) -> Checkpoint | None:
     if config is None:
         return None
     smaller, number = config
+    names = list(chain.from_iterable(shard.names for shard in checkpoint.shards))
+    extents = list(chain.from_iterable(shard.columns.extents for shard in checkpoint.shards if shard.columns))
     for container in table("roles.json")["experts"]["containers"]:
-        members = _Members(checkpoint.shards, container)
-        if not members.heads or not (_in_order(members, number) or _alike(members, number)):
+        members = _in_order(names, extents, f".{container}.", number)
+        members = members or _alike(names, extents, f".{container}.", number)
+        if members is None:
             continue
-        if not _indifferent(checkpoint.config or {}, container, tuple(members.heads), number):
+        if not _indifferent(checkpoint.config or {}, container, members.heads, number):
             return None
         path, file = checkpoint.path, checkpoint.config_file
-        return Checkpoint(path, smaller, file, members.others_and_first(), unread=checkpoint.unread)
+        return Checkpoint(
+            path, smaller, file, _parts(checkpoint.shards, members.kept), unread=checkpoint.unread
+        )
     return None
 
 
@@ -64,34 +69,90 @@ def _with_fewer(config: Mapping[str, Any]) -> tuple[dict[str, Any], int] | None:
     return fewer[0] | dict(zip(inner, fewer[1:], strict=True)), number
 
 
-class _Members:
-    """The tensors in containers of experts.
+class _Members(NamedTuple):
+    """Equal experts: what the names of each layer's begin with, up to the number, and who stays.
 
-    `heads` are what the names of each layer's experts begin with, up to the number, each with what follows on
-    the number in the names of its first expert.
+    `kept` are the places of all tensors but those of experts that are not the first.
     """
 
-    def __init__(self, shards: Sequence[Shard], container: str) -> None:
-        self._shards = shards
-        self._kept: list[list[int]] = []
-        self.names: list[str] = []
-        self.extents: list[Extent] = []
-        self.heads: dict[str, list[str]] = {}
-        inner, first = f".{container}.", f".{container}.0."
-        for shard in shards:
-            names, extents, _ = shard.columns or Columns((), (), ())
-            inside = list(map(contains, names, repeat(inner)))
-            self.names += compress(names, inside)
-            self.extents += compress(extents, inside)
-            firsts = list(compress(count(), map(contains, names, repeat(first))))
-            self._kept.append(sorted([*compress(count(), map(not_, inside)), *firsts]))
-            for at in firsts:
-                head, _, rest = names[at].partition(first)
-                self.heads.setdefault(f"{head}{inner}", []).append(f".{rest}")
+    heads: Sequence[str]
+    kept: Sequence[int]
 
-    def others_and_first(self) -> list[Shard]:
-        """The shards without the members that are not of a first expert."""
-        return [_part(shard, places) for shard, places in zip(self._shards, self._kept, strict=True)]
+
+def _in_order(names: Sequence[str], extents: Sequence[Extent], inner: str, number: int) -> _Members | None:
+    """The members if they are, layer by layer, equal experts one behind the other, as is usual."""
+    heads: dict[str, None] = {}
+    kept: list[int] = []
+    rows: list[str] = []
+    at = 0
+    while at < len(names):
+        before, found, rest = names[at].partition(inner)
+        if not found:
+            kept.append(at)
+            at += 1
+            continue
+        head = before + inner
+        one = f"{head}{rest.partition('.')[0]}."
+        size = 1
+        while at + size < len(names) and names[at + size].startswith(one):
+            size += 1
+        stop = at + number * size
+        lines = "\n".join(names[at:stop])
+        if stop - at != len(rows) or lines != head + f"\n{head}".join(rows):
+            rows = [name[len(head) :] for name in names[at:stop]]
+            if lines != head + f"\n{head}".join(rows) or not _numbered(rows, number, size):
+                return None
+        if stop > len(names) or head in heads or "\n" in head or extents[at:stop] != extents[at : at + size] * number:
+            return None
+        first = at + rows.index(f"0.{rest.partition('.')[2]}")
+        kept += range(first, first + size)
+        heads[head] = None
+        at = stop
+    return _Members(list(heads), kept) if heads else None
+
+
+def _numbered(rows: Sequence[str], number: int, size: int) -> bool:
+    """Whether `rows` are `number` experts, each in `size` rows of `NUMBER.END` with the ends of the others."""
+    order = [row.partition(".")[0] for row in rows[::size]]
+    ends = [row.partition(".")[2] for row in rows[:size]]
+    expected = [f"{which}.{end}" for which in order for end in ends]
+    whole = rows == expected and len(order) == number and set(order) == set(map(str, range(number)))
+    return whole and not any("\n" in end for end in ends)
+
+
+def _alike(names: Sequence[str], extents: Sequence[Extent], inner: str, number: int) -> _Members | None:
+    """The members if they are `number` experts in each layer that have the tensors of the first one."""
+    inside = [inner in name for name in names]
+    heads: dict[str, list[str]] = {}
+    kept: list[int] = []
+    for at, name in enumerate(names):
+        head, first, end = name.partition(f"{inner}0.")
+        if first:
+            heads.setdefault(head + inner, []).append(f".{end}")
+        if first or not inside[at]:
+            kept.append(at)
+    known = dict(compress(zip(names, extents, strict=True), inside))
+    if not heads or len(known) != number * sum(map(len, heads.values())):
+        return None
+    if any("\n" in head for head in heads):
+        return None
+    numbers = [str(at) for at in range(number)]
+    for head, ends in heads.items():
+        for end in ends:
+            found = list(map(known.get, [head + at + end for at in numbers]))
+            if found.count(found[0]) != number:
+                return None
+    return _Members(list(heads), kept)
+
+
+def _parts(shards: Sequence[Shard], kept: Sequence[int]) -> list[Shard]:
+    """The shards with the tensors at the places `kept` of all, which are in order."""
+    starts = [0, *accumulate(len(shard.names) for shard in shards)]
+    cuts = [bisect_left(kept, start) for start in starts]
+    return [
+        _part(shard, [at - start for at in kept[begin:end]])
+        for shard, start, (begin, end) in zip(shards, starts, pairwise(cuts), strict=False)
+    ]
 
 
 def _part(shard: Shard, places: Sequence[int]) -> Shard:
@@ -101,40 +162,6 @@ def _part(shard: Shard, places: Sequence[int]) -> Shard:
         dtype, shape, size = extents[at]
         tensors[names[at]] = Tensor(names[at], dtype, shape, shard.file, ends[at] - (size or 0), ends[at])
     return Shard(shard.file, tensors, shard.metadata, shard.size)
-
-
-def _in_order(members: _Members, number: int) -> bool:
-    """Whether the members are, layer by layer, equal experts one behind the other, as is usual."""
-    names, extents = members.names, members.extents
-    numbers = {str(at) for at in range(number)}
-    at = 0
-    for head, ends in members.heads.items():
-        first, last, size = len(head), len(ends[0]), len(ends)
-        stop = at + number * size
-        order = [name[first:-last] for name in names[at:stop:size]]
-        if len(order) != number or set(order) != numbers:
-            return False
-        if names[at:stop] != [head + which + end for which in order for end in ends]:
-            return False
-        if extents[at:stop] != extents[at : at + size] * number:
-            return False
-        at = stop
-    return at == len(names) and not any("\n" in head for head in members.heads)
-
-
-def _alike(members: _Members, number: int) -> bool:
-    """Whether the members are `number` experts in each layer that have the tensors of the first one."""
-    wanted = number * sum(map(len, members.heads.values()))
-    if len(members.names) != wanted or any("\n" in head for head in members.heads):
-        return False
-    extents = dict(zip(members.names, members.extents, strict=True))
-    numbers = [str(at) for at in range(number)]
-    for head, ends in members.heads.items():
-        for end in ends:
-            found = list(map(extents.get, [head + at + end for at in numbers]))
-            if found.count(found[0]) != number:
-                return False
-    return True
 
 
 def _indifferent(config: Mapping[str, Any], container: str, heads: Sequence[str], number: int) -> bool:

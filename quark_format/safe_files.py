@@ -9,6 +9,8 @@ from typing import BinaryIO
 
 from quark_format.tables import table
 
+_STRUCTURE = frozenset("/\\:")
+"""A name without these, and not `..`, is a file of its folder on every system."""
 _SPECIAL = {
     stat.S_IFDIR: "a directory",
     stat.S_IFIFO: "a named pipe",
@@ -84,11 +86,12 @@ def inside(folder: Path, name: str) -> Path:
     Raises:
         OutsideFolderError: the name or its link leads elsewhere.
     """
-    if names_escape(name):
+    plain = name != os.pardir and _STRUCTURE.isdisjoint(name)
+    if not plain and names_escape(name):
         raise OutsideFolderError(name)
     path = folder / name
     try:
-        if not is_nested(name) and not path.is_symlink():
+        if (plain or not is_nested(name)) and not path.is_symlink():
             return path
         target = path.resolve()
     except (OSError, RuntimeError, ValueError):

@@ -10,7 +10,7 @@ import json
 import math
 from functools import cache, partial
 from itertools import accumulate, pairwise, repeat
-from operator import attrgetter, eq, itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
@@ -201,8 +201,7 @@ def _parse_plain(raw: bytes, file: str, size: int) -> Shard | None:
         return None
     names = tuple(entries)
     ends = tuple(accumulate(map(_SIZE, extents)))
-    offsets = zip((0, *ends), ends, strict=False)
-    if not all(map(eq, offsets, map(_OFFSETS_OF, entries.values()))):
+    if list(zip((0, *ends[:-1]), ends, strict=False)) != list(map(_OFFSETS_OF, entries.values())):
         return None
     total = ends[-1] if names else 0
     return Shard(file, Columns(names, extents, ends), metadata, size) if begin + total == size else None

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from contextlib import suppress
 from functools import cache
-from itertools import chain, repeat
-from operator import eq
+from itertools import chain, islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from quark_format import json_text
@@ -41,8 +42,9 @@ def weight_map(index: Any, file: str, problems: Problems) -> dict[str, str]:
     if not isinstance(mapped, dict):
         found = f"is {json_text.kind(mapped)} and not an object" if "weight_map" in index else "is not there"
         raise UnreadableError(f"its weight_map {found}")
-    if set(map(type, mapped.values())) <= {str}:
-        return mapped
+    with suppress(TypeError):
+        if set(map(type, set(mapped.values()))) <= {str}:
+            return mapped
     for name, shard in mapped.items():
         if not isinstance(shard, str):
             reason = f"it maps `{name}` to {json_text.kind(shard)} and not to a file name"
@@ -98,9 +100,16 @@ def agrees(mapped: dict[str, str] | None, shards: list[Shard]) -> bool:
     total = sum(len(shard.names) for shard in shards)
     if mapped is None:
         return total == len(set(chain.from_iterable(shard.names for shard in shards)))
-    return total == len(mapped) and all(
-        all(map(eq, map(mapped.get, shard.names), repeat(shard.file))) for shard in shards
-    )
+    return total == len(mapped) and all(_maps(mapped, shard.names, shard.file) for shard in shards)
+
+
+def _maps(mapped: dict[str, str], names: Collection[str], file: str) -> bool:
+    """Whether all `names` are mapped to `file`."""
+    try:
+        files = itemgetter(*names, *islice(names, 1))(mapped) if names else ()
+    except KeyError:
+        return False
+    return files.count(file) == len(files)
 
 
 def compare_size(index: dict[str, Any], shards: list[Shard], problems: Problems, file: str) -> None:

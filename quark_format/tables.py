@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from importlib.resources import files
 from typing import Any
+
+import msgspec
 
 _ROOT = files("quark_format.schema")
 
@@ -19,7 +20,7 @@ def table(name: str) -> Any:
     Raises:
         FileNotFoundError: no such file is declared.
     """
-    return json.loads(_ROOT.joinpath(*name.split("/")).read_text(encoding="utf-8"))
+    return msgspec.json.decode(_ROOT.joinpath(*name.split("/")).read_bytes())
 
 
 @cache

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quark_format.config_errors import SchemaError, schema_errors
+from quark_format.config_errors import SchemaError
 from quark_format.declarations import stages
 from quark_format.tables import table
 from quark_format.validators.findings import Finding, finding
@@ -24,12 +24,10 @@ _REQUIRED = "required"
 
 def check(context: Context) -> Iterator[Finding]:
     """Yield the schema's errors as findings, then what only the exporter's own schema refuses as warnings."""
-    block = dict(context.block)
     for error in context.errors:
         yield _error(context, error)
     refused = {error.pointer for error in context.errors}
-    strict = list(schema_errors(block, context.version, strict=True, mode=context.mode))
-    yield from _strict(context, [error for error in strict if error.pointer not in refused])
+    yield from _strict(context, [error for error in context.strict_errors if error.pointer not in refused])
     yield from _pack_method(context)
     yield from _weight_format(context)
 

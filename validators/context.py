@@ -152,8 +152,13 @@ class Context:
 
     @cached_property
     def errors(self) -> list[SchemaError]:
-        """What no reader of the format version can use in the block."""
-        return list(schema_errors(dict(self.block), self.version, mode=self.mode))
+        """What no reader of the format version can use in the block: nothing if its exporter may write it."""
+        return self.strict_errors and list(schema_errors(dict(self.block), self.version, mode=self.mode))
+
+    @cached_property
+    def strict_errors(self) -> list[SchemaError]:
+        """What the exporter of the format version does not write."""
+        return list(schema_errors(dict(self.block), self.version, strict=True, mode=self.mode))
 
     @cached_property
     def sound(self) -> list[Judged]:

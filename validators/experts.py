@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from quark_format.tables import table
@@ -136,7 +137,8 @@ def _routers(tree: Tree, groups: dict[str, Group]) -> Iterator[Finding]:
     words = table("roles.json")["experts"]["routers"]
     parents = {container.rpartition(".")[0]: container for container in groups}
     routed: set[str] = set()
-    for name in [*tree.context.modules.by_name, *tree.context.modules.loose]:
+    named = chain(tree.context.modules.by_name, tree.context.modules.loose)
+    for name in (name for name in named if any(word in name for word in words)):
         for parent in _above(name):
             rest = name[len(parent) + 1 :]
             first = rest.partition(".")[0]

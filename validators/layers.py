@@ -69,11 +69,12 @@ def _spans(numbers: Sequence[int]) -> str:
 def _numbered(tree: Tree, containers: Sequence[str]) -> dict[str, dict[int, Layer]]:
     """For each container of layers, what each layer has whatever the quantization."""
     found: dict[str, dict[int, Layer]] = {}
+    heads = [(container, f"{container}.") for container in containers]
     for tensor in _basic(tree):
-        for container in containers:
-            if not tensor.name.startswith(f"{container}."):
+        for container, head in heads:
+            if not tensor.name.startswith(head):
                 continue
-            number, _, rest = tensor.name[len(container) + 1 :].partition(".")
+            number, _, rest = tensor.name[len(head) :].partition(".")
             if number.isdecimal() and rest:
                 layer = found.setdefault(container, {}).setdefault(int(number), {})
                 layer.setdefault(abstract(rest), tensor)

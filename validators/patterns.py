@@ -287,6 +287,8 @@ def _over_broad(context: Context) -> Iterator[Finding]:
 def _shadowed(context: Context) -> Iterator[Finding]:
     """Layer patterns all of whose modules an earlier pattern takes with another config."""
     layers = context.declarations.layers
+    if not layers:
+        return
     semantics = reader("quark", context.version).layers
     names = list(context.modules.by_name)
     used = {context.declarations.quark_layers.first(name) for name in names}

@@ -30,8 +30,9 @@ def check(tree: Tree) -> Iterator[Finding]:
 
 def _neighbours(tree: Tree) -> Iterator[Finding]:
     found: dict[tuple[str, str, str, str, str], list[tuple[Module, Module]]] = {}
+    pairs = list(_pairs())
     for children in tree.children.values():
-        for first, first_dim, second, second_dim in _pairs():
+        for first, first_dim, second, second_dim in pairs:
             if first in children and second in children:
                 left = tree.sizes(children[first]).get(first_dim)
                 right = tree.sizes(children[second]).get(second_dim)
