@@ -86,7 +86,7 @@ class Projection:
             result["required"] = required
         if self.level == "strict":
             result["additionalProperties"] = False
-        rules = [self.rule(rule) for rule in body.get("rules", ()) if self.exists(rule)]
+        rules = [self.rule(rule, properties) for rule in body.get("rules", ()) if self.exists(rule)]
         if rules:
             result["allOf"] = rules
         return result
@@ -117,8 +117,7 @@ class Projection:
         if "stages" in body:
             return {**result, "anyOf": self.stages(body["stages"])}
         if nullable:
-            types = result["type"] if isinstance(result["type"], list) else [result["type"]]
-            result["type"] = [*types, "null"]
+            result["type"] = [result["type"], "null"]
         return result
 
     def stages(self, name: str) -> list[dict[str, Any]]:
@@ -152,8 +151,8 @@ class Projection:
             return [item["value"]]
         return [self.value(item)]
 
-    def rule(self, rule: dict[str, Any]) -> dict[str, Any]:
-        """One entry of `allOf`, its title led by the rule's id."""
+    def rule(self, rule: dict[str, Any], properties: dict[str, Any]) -> dict[str, Any]:
+        """One entry of the `allOf` of a definition with `properties`, its title led by the rule's id."""
         result = {
             "$comment": f"{rule['id']}: {'; '.join(rule['sources'])}",
             "title": f"{rule['id']}: {rule['title']}",
@@ -163,16 +162,21 @@ class Projection:
             return {**result, **{key: self.value(rule[key]) for key in ("if", "then")}}
         array = {"type": "array"}
         if "stages" in rule:
-            condition = {"if": array, "then": self.value(rule["stages"])}
+            stages = {**array, "items": {"type": "object"}}
+            condition = {"if": stages, "then": {**array, **self.value(rule["stages"])}}
         else:
             each = self.value(rule["each"])
-            condition = {"if": array, "then": {"items": each}, "else": each} if self.has_lists else each
-        layer = {"patternProperties": {_either(rule["roles"]): condition}}
+            condition = {"if": array, "then": {**array, "items": each}, "else": each} if self.has_lists else each
+        roles = {"patternProperties": {_either(rule["roles"]): condition}}
         if "layers" not in rule:
-            return {**result, **layer}
-        single = [key for key in rule["layers"] if key not in self.maps]
-        entries = [key for key in rule["layers"] if key in self.maps]
-        layers = {_either(single): layer, _either(entries): {"additionalProperties": layer}}
+            return {**result, **roles}
+        layer = {"type": "object", **roles}
+        entries = {"type": ["object", "null"], "additionalProperties": layer}
+        known = [key for key in rule["layers"] if key in properties]
+        layers = {
+            _either([key for key in known if key not in self.maps]): layer,
+            _either([key for key in known if key in self.maps]): entries,
+        }
         return {**result, "if": {"not": self.value(rule["unless"])}, "then": {"patternProperties": layers}}
 
     def dispatch(self, body: dict[str, Any]) -> dict[str, Any]:

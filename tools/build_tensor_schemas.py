@@ -138,8 +138,10 @@ def header_schema(layout: Json) -> Json:
         dimensions: Json = {}
         if None not in ranks:
             numbers = [rank for rank in ranks if rank is not None]
-            dimensions = {"minItems": min(numbers), "maxItems": max(numbers)}
+            dimensions = {"type": "array", "minItems": min(numbers), "maxItems": max(numbers)}
         patterns[rf"^(?:.+\.)?{suffix}$"] = {
+            "$ref": "#/$defs/tensor",
+            "type": "object",
             "properties": {
                 "dtype": {"enum": sorted(dtypes)},
                 **({"shape": dimensions} if dimensions else {}),
