@@ -79,7 +79,7 @@ class _Members(NamedTuple):
     kept: Sequence[int]
 
 
-def _in_order(names: Sequence[str], extents: Sequence[Extent], inner: str, number: int) -> _Members | None:
+def _in_order(names: list[str], extents: list[Extent], inner: str, number: int) -> _Members | None:
     """The members if they are, layer by layer, equal experts one behind the other, as is usual."""
     heads: dict[str, None] = {}
     kept: list[int] = []
@@ -102,7 +102,9 @@ def _in_order(names: Sequence[str], extents: Sequence[Extent], inner: str, numbe
             rows = [name[len(head) :] for name in names[at:stop]]
             if lines != head + f"\n{head}".join(rows) or not _numbered(rows, number, size):
                 return None
-        if stop > len(names) or head in heads or "\n" in head or extents[at:stop] != extents[at : at + size] * number:
+        if stop > len(names) or head in heads or "\n" in head:
+            return None
+        if extents[at:stop] != extents[at : at + size] * number:
             return None
         first = at + rows.index(f"0.{rest.partition('.')[2]}")
         kept += range(first, first + size)
@@ -112,7 +114,7 @@ def _in_order(names: Sequence[str], extents: Sequence[Extent], inner: str, numbe
 
 
 def _numbered(rows: Sequence[str], number: int, size: int) -> bool:
-    """Whether `rows` are `number` experts, each in `size` rows of `NUMBER.END` with the ends of the others."""
+    """Whether `rows` are `number` experts, each in `size` rows of `NUMBER.END` with the same ends."""
     order = [row.partition(".")[0] for row in rows[::size]]
     ends = [row.partition(".")[2] for row in rows[:size]]
     expected = [f"{which}.{end}" for which in order for end in ends]

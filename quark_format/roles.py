@@ -6,8 +6,48 @@ import fnmatch
 import re
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
 from quark_format.tables import table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True, slots=True)
+class Globs:
+    """Globs, sorted by how they are matched: most are plain text with a star on one or both sides."""
+
+    exact: frozenset[str]
+    endings: tuple[str, ...]
+    within: tuple[str, ...]
+    others: tuple[str, ...]
+
+    @classmethod
+    def of(cls, globs: Iterable[str]) -> Globs:
+        """Sort `globs`."""
+        forms: dict[str, list[str]] = {form.pattern: [] for form in _FORMS}
+        for glob in globs:
+            form, text = next((form, found) for form in _FORMS if (found := form.fullmatch(glob)))
+            forms[form.pattern].append(text["text"])
+        exact, *others = forms.values()
+        return cls(frozenset(exact), *map(tuple, others))
+
+    def match(self, name: str) -> bool:
+        """Whether one of the globs matches the whole of `name`."""
+        return (
+            name in self.exact
+            or name.endswith(self.endings)
+            or any(text in name for text in self.within)
+            or any(fnmatch.fnmatchcase(name, glob) for glob in self.others)
+        )
+
+
+_FORMS = [
+    re.compile(form, re.DOTALL)
+    for form in (r"(?P<text>[^*?[]*)", r"\*(?P<text>[^*?[]*)", r"\*(?P<text>[^*?[]*)\*", r"(?P<text>.*)")
+]
+"""The forms of globs in the order of the fields of `Globs`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +55,7 @@ class Role:
     """One row of the role table; see `schema/roles.schema.json` for the fields."""
 
     role: str
-    names: re.Pattern[str]
+    names: Globs
     ranks: frozenset[int]
     declared_by: frozenset[str]
     quantizable: bool
@@ -34,7 +74,7 @@ def _roles() -> tuple[Role, ...]:
     return tuple(
         Role(
             role=row["role"],
-            names=_alternation(tuple(row["names"])),
+            names=Globs.of(row["names"]),
             ranks=frozenset(row["ranks"]),
             declared_by=frozenset(row["declared_by"]),
             quantizable=row["quantizable"],
@@ -43,10 +83,6 @@ def _roles() -> tuple[Role, ...]:
         )
         for row in table("roles.json")["roles"]
     )
-
-
-def _alternation(globs: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("|".join(fnmatch.translate(glob) for glob in globs))
 
 
 @lru_cache(maxsize=4096)

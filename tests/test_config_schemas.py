@@ -11,16 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import blocks
+import config_mutations  # noqa: F401 - enters its kinds
 import exports
 import pytest
+import spec_mutations  # noqa: F401 - enters its kinds
 import yaml
 from jsonschema import Draft202012Validator
+from mutants import Export
+from mutations import KINDS
 
 from quark_format.config_errors import rule_id, schema_errors
 from quark_format.tables import table
 
 ROOT = Path(__file__).parent.parent
 VERSIONS = [item["version"] for item in table("catalog.json")["versions"]]
+MODES = [item["name"] for item in table("catalog.json")["modes"]]
 FILES = [item[key] for item in table("catalog.json")["versions"] for key in ("config", "strict")]
 
 
@@ -359,3 +364,14 @@ def test_entries_of_equal_content_share_one_error() -> None:
 @pytest.mark.parametrize("block", [None, [], "x", 1, {}, {"quant_method": []}, {"quant_method": "gptq"}])
 def test_what_is_no_block_of_quark_is_refused(block: Any) -> None:
     assert list(schema_errors(block, "0.13"))
+
+
+@pytest.mark.parametrize("name", KEYED)
+def test_what_the_exporter_may_write_every_reader_of_the_version_reads(name: str) -> None:
+    """The checks ask the schema of readers only where the exporter's refuses a block."""
+    export, version = Export.read(name), blocks.exporter_version(name)
+    changed = (mutant.export for kind in KINDS.values() for mutant in kind.make(export))
+    for block in (one.config.get("quantization_config") for one in changed if one.config != export.config):
+        for mode in MODES:
+            if not any(schema_errors(block, version, strict=True, mode=mode)):
+                assert list(schema_errors(block, version, mode=mode)) == []
