@@ -31,11 +31,9 @@ _RUN = re.compile(r"^``` console run\n(?P<lines>.*?)^```$", re.MULTILINE | re.DO
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the generated pages; leave out of the navigation what is not there."""
+    """Add the generated pages."""
     for path, content in generated().items():
         files.append(File.generated(config, path, content=content))
-    there = {file.src_uri for file in files}
-    config.nav = _present(config.nav, there)
     return files
 
 
@@ -53,13 +51,3 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 def _session(lines: str, folder: Path) -> str:
     shown = (f"$ {line}\n{shell(line, folder).rstrip()}".rstrip() for line in lines.splitlines())
     return block("\n\n".join(shown), "console")
-
-
-def _present(nav: Any, there: set[str]) -> Any:
-    """The navigation without pages that do not exist, and without sections left empty."""
-    if isinstance(nav, str):
-        return nav if nav in there else None
-    if isinstance(nav, dict):
-        kept = {title: _present(entry, there) for title, entry in nav.items()}
-        return {title: entry for title, entry in kept.items() if entry}
-    return [one for one in (_present(entry, there) for entry in nav) if one]

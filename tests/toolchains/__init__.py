@@ -1,0 +1,1 @@
+"""The schemas as tools of other makers see them."""

@@ -1,0 +1,69 @@
+"""Validators of other makers, over the files as they are: same verdicts on every block."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolchains import corpus
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All documents in one file."""
+    return corpus.write_job(tmp_path_factory.mktemp("job") / "job.json")
+
+
+def answer(*command: str | Path) -> Any:
+    """What a command writes, as JSON."""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+def test_the_corpus_has_both_verdicts_of_every_schema() -> None:
+    told: dict[str, set[bool]] = {}
+    for (file, _), valid in zip(corpus.documents(), corpus.expected(), strict=True):
+        told.setdefault(file, set()).add(valid)
+    assert set(map(frozenset, told.values())) == {frozenset({True, False})}
+
+
+def test_ajv_in_strict_mode(node_modules: Path, job: Path) -> None:
+    assert answer("node", HERE / "ajv_verdicts.mjs", node_modules, job) == corpus.expected()
+
+
+def test_ajv_compiles_every_schema_of_the_folder(node_modules: Path, tmp_path: Path) -> None:
+    schemas = sorted(map(str, corpus.SCHEMA.rglob("*schema.json")))
+    (tmp_path / "job.json").write_text(json.dumps({"schemas": schemas, "documents": []}), encoding="utf-8")
+    assert answer("node", HERE / "ajv_verdicts.mjs", node_modules, tmp_path / "job.json") == []
+
+
+def test_jsonschema_rs(clean_bin: Path, job: Path) -> None:
+    assert answer(clean_bin / "python", HERE / "rust_verdicts.py", job) == corpus.expected()
+
+
+def test_check_jsonschema(clean_bin: Path, tmp_path: Path) -> None:
+    """The command gives one report for all files of a schema; a file without an error is valid."""
+    told: dict[Path, bool] = {}
+    wanted: dict[Path, bool] = {}
+    by_schema: dict[str, list[Path]] = {}
+    for number, ((file, one), valid) in enumerate(zip(corpus.documents(), corpus.expected(), strict=True)):
+        path = tmp_path / f"{number}.json"
+        path.write_text(json.dumps(one), encoding="utf-8")
+        by_schema.setdefault(file, []).append(path)
+        wanted[path] = valid
+    for file, paths in by_schema.items():
+        schema = corpus.SCHEMA / file
+        report = answer(
+            clean_bin / "check-jsonschema", "--schemafile", schema, "--output-format", "json", *paths
+        )
+        assert report["parse_errors"] == []
+        refused = {Path(error["filename"]) for error in report["errors"]}
+        told |= {path: path not in refused for path in paths}
+    assert told == wanted
