@@ -1,8 +1,8 @@
-"""Build the npm package `quark-format-schema` from `schema/`: schemas, tables and TypeScript types, no runtime.
+"""Build the npm package `quark-format-schema` from `schema/`: schemas, tables, TypeScript types, no runtime.
 
     python tools/npm_package.py OUT NODE_MODULES
 
-NODE_MODULES is a folder where json-schema-to-typescript is installed, as `tests/toolchains/package.json` pins it.
+In the folder NODE_MODULES json-schema-to-typescript is installed, as `tests/toolchains/package.json` pins it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def manifest(project: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": NAME,
         "version": project["version"],
-        "description": "AMD Quark's quantized checkpoint format as data: JSON Schemas, tables and TypeScript types.",
+        "description": "AMD Quark's quantized checkpoint format as data: JSON Schemas, tables, TypeScript types.",
         "license": project["license"],
         "keywords": project["keywords"],
         "type": "module",

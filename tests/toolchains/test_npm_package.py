@@ -84,7 +84,8 @@ def test_every_declared_file_is_importable(project: Path) -> None:
     (project / "all.js").write_text(
         "\n".join([*lines, f"console.log(JSON.stringify([{told}]));"]), encoding="utf-8"
     )
-    done = subprocess.run(["node", "all.js"], cwd=project, capture_output=True, text=True, check=False)
+    command = ["node", "all.js"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     wanted = [json.loads((corpus.SCHEMA / name).read_text(encoding="utf-8"))["$schema"] for name in names]
     assert json.loads(done.stdout) == wanted
