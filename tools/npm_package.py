@@ -26,7 +26,7 @@ def manifest(project: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": NAME,
         "version": project["version"],
-        "description": "AMD Quark's quantized checkpoint format as data: JSON Schemas, tables, TypeScript types.",
+        "description": "AMD Quark's checkpoint format as data: JSON Schemas, tables, TypeScript types.",
         "license": project["license"],
         "keywords": project["keywords"],
         "type": "module",
