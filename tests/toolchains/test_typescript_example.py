@@ -77,4 +77,4 @@ def test_faults_are_told(program: Path) -> None:
     assert judged(program, "llama_fp8_kv", missing)["problems"] == ["weight_scale is missing"]
     assert judged(program, "llama_fp8_kv", retyped)["problems"] == ["weight is I8, not F8_E4M3"]
     [told] = judged(program, "llama_fp8_kv", shortened)["problems"]
-    assert told.startswith("weight is 1 × ")
+    assert told.startswith("weight is 1 \N{MULTIPLICATION SIGN} ")
