@@ -166,7 +166,8 @@ class Projection:
             condition = {"if": stages, "then": {**array, **self.value(rule["stages"])}}
         else:
             each = self.value(rule["each"])
-            condition = {"if": array, "then": {**array, "items": each}, "else": each} if self.has_lists else each
+            lists = {"if": array, "then": {**array, "items": each}, "else": each}
+            condition = lists if self.has_lists else each
         roles = {"patternProperties": {_either(rule["roles"]): condition}}
         if "layers" not in rule:
             return {**result, **roles}

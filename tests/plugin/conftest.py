@@ -28,7 +28,17 @@ ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "WARNING",
     "VLLM_NO_USAGE_STATS": "1",
 }
+STOCK = {"QUARK_FORMAT_VLLM": "0"}
+"""Turns the plugin off."""
 PROMPT = [5 + index * 37 % 500 for index in range(32)]
+
+Reply = dict[str, Any]
+"""What load_server.py answers."""
+
+
+def kernels(reply: Reply) -> set[tuple[str, str, str]]:
+    """Of a model that was loaded: its layers with the schemes and kernels that serve them."""
+    return {(one["name"], one["scheme"], one["kernel"]) for one in reply["layers"]}
 
 
 class Loader:
@@ -47,7 +57,7 @@ class Loader:
                 text=True,
             )
 
-    def load(self, path: Path, **request: Any) -> dict[str, Any]:
+    def load(self, path: Path, **request: Any) -> Reply:
         """What became of the checkpoint; see load_server.py."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -55,7 +65,7 @@ class Loader:
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         assert line, self.log.read_text(encoding="utf-8")[-4000:]
-        reply: dict[str, Any] = json.loads(line)
+        reply: Reply = json.loads(line)
         return reply
 
     def close(self) -> None:
@@ -101,6 +111,6 @@ def loader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loader]:
 @pytest.fixture(scope="session")
 def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loader]:
     """The real vLLM with the plugin turned off."""
-    started = Loader(tmp_path_factory.mktemp("stock") / "log", QUARK_FORMAT_VLLM="0")
+    started = Loader(tmp_path_factory.mktemp("stock") / "log", **STOCK)
     yield started
     started.close()

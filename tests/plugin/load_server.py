@@ -2,7 +2,8 @@
 
 A request is one line of JSON: "path", "prompt" (token ids), and if wanted "arguments" of LLM, "logprobs" and
 "probe", a file to save the outputs of all linear layers and routed experts to. The answer is one line, too:
-{"ok": true, "layers", "cache", "tokens", "logprobs"} or {"ok": false, "error"}.
+{"ok": true, "layers", "cache", "config", "tokens", "logprobs"}, "config" being the class of the quantization
+config, or {"ok": false, "error"}.
 """
 
 from __future__ import annotations
@@ -26,11 +27,10 @@ ROWS = 16
 LOGPROBS = 512
 
 
-def inputs(name: str, features: int) -> torch.Tensor:
-    """Seeded bfloat16 [ROWS, features] for the layer `name`; layers of the same width get the same."""
-    del name
+def inputs(features: int, dtype: torch.dtype) -> torch.Tensor:
+    """Seeded [ROWS, features]; layers of the same width get the same."""
     generator = torch.Generator().manual_seed(features)
-    return torch.randn(ROWS, features, generator=generator).to(torch.bfloat16) * 2
+    return torch.randn(ROWS, features, generator=generator).to(dtype) * 2
 
 
 def describe(model: torch.nn.Module) -> dict[str, Any]:
@@ -46,9 +46,9 @@ def describe(model: torch.nn.Module) -> dict[str, Any]:
 class Probe:
     """Saves the outputs of the linear layers and the routed experts of a model."""
 
-    def __init__(self, file: str) -> None:
-        """Save to `file`."""
-        self.file = file
+    def __init__(self, file: str, dtype: torch.dtype) -> None:
+        """Save to `file`; `dtype` is the model's."""
+        self.file, self.dtype = file, dtype
 
     def __call__(self, model: torch.nn.Module) -> None:
         """Run every linear layer that has a scheme, and all experts."""
@@ -57,10 +57,10 @@ class Probe:
             if getattr(module, "scheme", None) is not None:
                 features = getattr(module, "input_size_per_partition", None) or module.embedding_dim
                 with torch.no_grad():
-                    output = module.quant_method.apply(module, inputs(name, features), None)
+                    output = module.quant_method.apply(module, inputs(features, self.dtype), None)
                 outputs[name] = output.contiguous()
             elif isinstance(module, RoutedExperts):
-                outputs[name] = experts_probe.outputs(module, inputs(name, module.hidden_size))
+                outputs[name] = experts_probe.outputs(module, inputs(module.hidden_size, self.dtype))
         save_file(outputs, self.file)
 
 
@@ -77,9 +77,10 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         "skip_tokenizer_init": not Path(request["path"], "tokenizer.json").exists(),
     }
     llm = LLM(**{**options, **request.get("arguments", {})})
+    config = llm.llm_engine.vllm_config
     found = llm.apply_model(describe)[0]
     if request.get("probe"):
-        llm.apply_model(Probe(request["probe"]))
+        llm.apply_model(Probe(request["probe"], config.model_config.dtype))
     wanted = LOGPROBS if request.get("logprobs") else None
     sampling = SamplingParams(
         temperature=0, max_tokens=6, ignore_eos=True, detokenize=False, prompt_logprobs=wanted
@@ -88,7 +89,13 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     logprobs = [
         {token: one.logprob for token, one in row.items()} for row in output.prompt_logprobs or () if row
     ]
-    return {"ok": True, **found, "tokens": list(output.outputs[0].token_ids), "logprobs": logprobs}
+    return {
+        "ok": True,
+        **found,
+        "config": type(config.quant_config).__qualname__,
+        "tokens": list(output.outputs[0].token_ids),
+        "logprobs": logprobs,
+    }
 
 
 def child(request: dict[str, Any], write: int) -> None:

@@ -83,7 +83,7 @@ def deviations(modules: Modules, outputs: Mapping[str, torch.Tensor]) -> Iterato
     for block, output in blocks(outputs).items():
         if block not in numbers:
             continue
-        x = inputs(block, output.shape[-1])
+        x = inputs(output.shape[-1], output.dtype)
         theirs = exact = looped(modules, block, numbers[block], x)
         if not quantizes_inputs(modules, block):
             exact = looped(modules, block, numbers[block], x.float())

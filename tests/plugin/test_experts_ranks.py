@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from plugin import shares
 from plugin.quark_model import stored
+from plugin.shares import Axes
 from quark_format.layouts import DIMS, Dim
 from quark_format.resolver import Resolution, Resolver
 from quark_format.vllm_plugin.experts.stored import ExpertTensor
 from quark_format.vllm_plugin.layout import Checkpoint
 from quark_format.vllm_plugin.schemes.reference import Part
-from quark_format.vllm_plugin.stored import Sizes, StoredShapeError, axes
+from quark_format.vllm_plugin.stored import StoredShapeError
 
 BLOCK = "model.layers.0.mlp.experts"
 PROJECTIONS = {"w1": "gate_proj", "w3": "up_proj"}
@@ -30,22 +32,21 @@ def gate(exports: Path, name: str, rank: int, ranks: int, split: Dim) -> torch.T
     answer = Resolver(config, "vllm-plugin@0.32").resolve(BLOCK, "experts")
     assert isinstance(answer, Resolution)
     part = Part.of(Checkpoint(config["quantization_config"]), **answer.choice.arguments)
-    here: dict[Dim, int] = {dim: size // ranks if dim == split else size for dim, size in WHOLE.items()}
-    held = {}
-    for entry in part.layout.row.entries:
-        expected = axes(entry, Sizes(here, WHOLE), part.layout.numbers)
+
+    def held(suffix: str, expected: Axes) -> torch.Tensor:
         parameter = ExpertTensor(
-            entry.suffix, dict.fromkeys(PROJECTIONS, expected), EXPERTS, int, rank, ranks, torch.device("cpu")
+            suffix, dict.fromkeys(PROJECTIONS, expected), EXPERTS, int, rank, ranks, torch.device("cpu")
         )
         for projection, leaf in PROJECTIONS.items():
-            loaded = tensors[f"{BLOCK}.{EXPERT}.{leaf}.{entry.suffix}"]
+            loaded = tensors[f"{BLOCK}.{EXPERT}.{leaf}.{suffix}"]
             assert parameter.weight_loader(
-                parameter, loaded, entry.suffix, shard_id=projection, expert_id=EXPERT, return_success=True
+                parameter, loaded, suffix, shard_id=projection, expert_id=EXPERT, return_success=True
             )
         found = parameter.of(EXPERT, "w1")
         assert found is not None
-        held[entry.suffix] = found
-    return part.layout.dequantize(held, *(here[dim] for dim in DIMS))
+        return found
+
+    return shares.share(part, WHOLE, ranks, split, held)
 
 
 @pytest.mark.parametrize("split", DIMS)

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from plugin import shares
 from plugin.quark_model import stored
+from plugin.shares import Axes
 from plugin.test_numbers import parts
 from quark_format.layouts import DIMS, Dim
-from quark_format.vllm_plugin.stored import Sizes, StoredShapeError, StoredTensor, axes
+from quark_format.vllm_plugin.stored import StoredShapeError, StoredTensor
 
 NAMES = [
     "llama_fp8_pt_static",
@@ -28,14 +30,15 @@ def share(exports: Path, name: str, rank: int, ranks: int, split: Dim) -> torch.
     """The weight of one rank, with `split` divided over the ranks."""
     tensors = stored(exports / name)
     part = parts(exports / name, [MODULE])[MODULE]
-    here = {dim: size // ranks if dim == split else size for dim, size in WHOLE.items()}
-    held = {}
-    for entry in part.layout.row.entries:
-        expected = axes(entry, Sizes(here, WHOLE), part.layout.numbers)
-        parameter = StoredTensor(entry.suffix, [expected], rank, ranks, torch.device("cpu"))
-        parameter.weight_loader(parameter, tensors[f"{MODULE}.{entry.suffix}"])
-        held[entry.suffix] = parameter.parts[0]
-    return part.layout.dequantize(held, *(here[dim] for dim in DIMS))
+
+    def held(suffix: str, expected: Axes) -> torch.Tensor:
+        parameter = StoredTensor(suffix, [expected], rank, ranks, torch.device("cpu"))
+        parameter.weight_loader(parameter, tensors[f"{MODULE}.{suffix}"])
+        found = parameter.parts[0]
+        assert found is not None
+        return found
+
+    return shares.share(part, WHOLE, ranks, split, held)
 
 
 @pytest.mark.parametrize("split", DIMS)

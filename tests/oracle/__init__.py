@@ -1,0 +1,1 @@
+"""Verdicts held against loads in the real vLLM: `python -m oracle` in the folder tests."""

@@ -1,0 +1,55 @@
+"""The table of what vLLM did and what the verdict was, one row for each case."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+TABLE = Path(__file__).parents[1] / "data" / "oracle.tsv"
+RUNS, FAILS = "runs", "fails"
+_MARK = "# "
+
+
+@dataclass(frozen=True)
+class Result:
+    """One case: what it is, what vLLM did, and what the verdict says.
+
+    `kl` is the divergence of vLLM's answers from amd-quark's float32 ones for an export, from the export's
+    own in vLLM for a mutant; empty where it failed or there is nothing to compare with. `codes` are those of
+    the findings that are errors. `cause` says why a verdict is wrong about loading.
+    """
+
+    case: str
+    architecture: str
+    specs: str
+    vllm: str
+    kl: str
+    verdict: str
+    codes: str
+    error: str
+    cause: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the verdict is right about loading."""
+        return (self.vllm == FAILS) == (self.verdict == FAILS)
+
+
+def write(results: Iterable[Result], versions: str, path: Path = TABLE) -> None:
+    """Write the table, ordered by case, below a line with the versions."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.write(f"{_MARK}{versions}\n")
+        columns = [field.name for field in fields(Result)]
+        rows = csv.DictWriter(file, columns, delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_NONE)
+        rows.writeheader()
+        rows.writerows(asdict(one) for one in sorted(results, key=lambda one: one.case))
+
+
+def read(path: Path = TABLE) -> tuple[str, list[Result]]:
+    """Return the line with the versions and the rows."""
+    with path.open(encoding="utf-8", newline="") as file:
+        versions = file.readline().removeprefix(_MARK).strip()
+        rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        return versions, [Result(**row) for row in rows]
