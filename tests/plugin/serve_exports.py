@@ -6,8 +6,8 @@ Make the folder with tools/make_exports.py. Columns: export; whether it loads an
 layers (scheme, kernel, and whose they are); how it loads in vLLM without the plugin; how many layers were
 compared with amd-quark's modules; the largest difference of a layer's output from theirs, relative to the
 norm; for weight-only exports with a reference (make_exports.py --reference) the divergence (KL) of the logits
-from amd-quark's in float32, as a share of that of amd-quark's own in the model's dtype; the error, if it does not
-load.
+from amd-quark's in float32, as a share of that of amd-quark's own in the model's dtype; the error,
+if it does not load.
 """
 
 from __future__ import annotations
