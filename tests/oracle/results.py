@@ -1,4 +1,4 @@
-"""The table of what vLLM did and what the verdict was, one row for each case."""
+"""The tables of what a consumer did and what the verdict was, one row for each case."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-TABLE = Path(__file__).parents[1] / "data" / "oracle.tsv"
+TABLES = Path(__file__).parents[1] / "data" / "oracle"
 RUNS, FAILS = "runs", "fails"
 _MARK = "# "
 
 
 @dataclass(frozen=True)
 class Result:
-    """One case: what it is, what vLLM did, and what the verdict says.
+    """One case: what it is, what the consumer did, and what the verdict says.
 
-    `kl` is the divergence of vLLM's answers from amd-quark's float32 ones for an export, from the export's
-    own in vLLM for a mutant; empty where it failed or there is nothing to compare with. `codes` are those of
+    `kl` is the divergence of its answers from amd-quark's float32 ones for an export, from the export's
+    own for a mutant; empty where it failed or there is nothing to compare with. `codes` are those of
     the findings that are errors. `cause` says why a verdict is wrong about loading.
     """
 
     case: str
     architecture: str
     specs: str
-    vllm: str
+    did: str
     kl: str
     verdict: str
     codes: str
@@ -34,12 +34,16 @@ class Result:
     @property
     def agrees(self) -> bool:
         """Whether the verdict is right about loading."""
-        return (self.vllm == FAILS) == (self.verdict == FAILS)
+        return (self.did == FAILS) == (self.verdict == FAILS)
 
 
-def write(results: Iterable[Result], versions: str, path: Path = TABLE) -> None:
-    """Write the table, ordered by case, below a line with the versions."""
-    with path.open("w", encoding="utf-8", newline="") as file:
+def _path(target: str) -> Path:
+    return TABLES / f"{target}.tsv"
+
+
+def write(target: str, results: Iterable[Result], versions: str) -> None:
+    """Write the table of a target, ordered by case, below a line with the versions."""
+    with _path(target).open("w", encoding="utf-8", newline="") as file:
         file.write(f"{_MARK}{versions}\n")
         columns = [field.name for field in fields(Result)]
         rows = csv.DictWriter(file, columns, delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_NONE)
@@ -47,9 +51,9 @@ def write(results: Iterable[Result], versions: str, path: Path = TABLE) -> None:
         rows.writerows(asdict(one) for one in sorted(results, key=lambda one: one.case))
 
 
-def read(path: Path = TABLE) -> tuple[str, list[Result]]:
+def read(target: str) -> tuple[str, list[Result]]:
     """Return the line with the versions and the rows."""
-    with path.open(encoding="utf-8", newline="") as file:
+    with _path(target).open(encoding="utf-8", newline="") as file:
         versions = file.readline().removeprefix(_MARK).strip()
         rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
         return versions, [Result(**row) for row in rows]

@@ -8,14 +8,12 @@ config, or {"ok": false, "error"}.
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 import vllm.model_executor.models.llama  # noqa: F401 - the children share it
+from forked_server import serve
 from safetensors.torch import save_file
 from vllm import LLM, SamplingParams
 from vllm.model_executor.layers.fused_moe import RoutedExperts
@@ -98,42 +96,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def child(request: dict[str, Any], write: int) -> None:
-    """Answer into a pipe, whatever happens."""
-    try:
-        reply = answer(request)
-    except BaseException as error:
-        while (
-            cause := error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-        ) is not None:
-            error = cause
-        reply = {"ok": False, "error": f"{type(error).__name__}: {error}"}
-    with os.fdopen(write, "w") as pipe:
-        json.dump(reply, pipe)
-
-
 def main() -> None:
     """Serve requests from standard input until it ends."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    for line in sys.stdin:
-        read, write = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            os.close(read)
-            try:
-                child(json.loads(line), write)
-            finally:
-                os._exit(0)
-        os.close(write)
-        with os.fdopen(read) as pipe:
-            reply = pipe.read()
-        _, status = os.waitpid(pid, 0)
-        print(
-            reply or json.dumps({"ok": False, "error": f"it died with status {status}"}),
-            file=answers,
-            flush=True,
-        )
+    serve(answer)
 
 
 if __name__ == "__main__":
