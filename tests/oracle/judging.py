@@ -10,6 +10,7 @@ from quark_format import validate
 from quark_format.checkpoint import read_checkpoint
 from quark_format.plan import NoQuarkConfigError, plan
 from quark_format.targets import target
+from quark_format.validators.report import Report
 
 NO_VERDICT = "none"
 
@@ -17,13 +18,19 @@ NO_VERDICT = "none"
 def judged(result: Result, path: Path, consumer: str, platform: str) -> Result:
     """`result` with the verdict of now on the checkpoint at `path`."""
     report = validate(path, target=consumer, platform=platform)
-    verdict = report.targets[0].outcome if report.targets else (NO_VERDICT if report.readable else FAILS)
     codes = dict.fromkeys(one.code for one in report.findings if one.severity == "error")
     architecture, specs = _kind(path, consumer)
     told = replace(
-        result, architecture=architecture, specs=specs, verdict=verdict, codes=" ".join(sorted(codes))
+        result, architecture=architecture, specs=specs, verdict=outcome(report), codes=" ".join(sorted(codes))
     )
     return replace(told, cause="") if told.agrees else told
+
+
+def outcome(report: Report) -> str:
+    """The verdict of a report about one target; what cannot be read does not load."""
+    if report.targets:
+        return report.targets[0].outcome
+    return NO_VERDICT if report.readable else FAILS
 
 
 def _kind(path: Path, consumer: str) -> tuple[str, str]:

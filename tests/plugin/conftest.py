@@ -49,7 +49,7 @@ class Loader:
         self.log = log
         with log.open("w", encoding="utf-8") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "plugin.load_server"],
+                [sys.executable, "-P", "-m", "oracle.without_amx"],
                 env={**ENVIRONMENT, **environment},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -40,7 +40,7 @@ DENSE = {
     "f2f_llama_attn_fp8blk_e8m0_mlp_mxfp4": OURS,
     "llama_fp8_static_fp16": OURS,
     "llama_int4_g128_fp16": "QuarkW4A16Int4",
-    "llama_uint4_g128_fp16": OURS,
+    "llama_uint4_g128_fp16": "QuarkW4A16Int4",
     "llama_fp8_kv": OURS,
     "llama_fp8_kv_custommode": OURS,
 }
