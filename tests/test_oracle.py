@@ -13,7 +13,7 @@ from test_loadability import listed
 from quark_format import validate
 
 VLLM, PLATFORM = "vllm@0.32", "cpu"
-CASES, SPECS, ARCHITECTURES, AGREEMENT = 300, 12, 4, 0.73
+CASES, SPECS, ARCHITECTURES, AGREEMENT = 300, 12, 4, 0.83
 VERSIONS, ROWS = read(VLLM)
 
 
