@@ -1,10 +1,11 @@
 """Load checkpoints in a real consumer, compare with the verdicts, and write the table in tests/data/oracle.
 
-    PYTHONPATH=tests python -m oracle TARGET EXPORTS [--only GLOB]
+    PYTHONPATH=tests python -m oracle TARGET EXPORTS [--only GLOB] [--python INTERPRETER]
 
 EXPORTS is the folder of exports that tools/make_exports.py has filled; mutants are made of them. Those that
-are not there are made up from the headers in tests/data. `--judge` keeps the loads of the table and judges
-anew.
+are not there are made up from the headers in tests/data. `--python` is the interpreter of an environment that
+has the consumer, for a release that is not installed beside this one. `--judge` keeps the loads of the table
+and judges anew.
 """
 
 from __future__ import annotations
@@ -43,14 +44,16 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("exports", type=Path, help="folder of real exports")
     parser.add_argument("--only", default="*", help="glob on the names of cases")
     parser.add_argument("--jobs", type=int, default=2, help="processes of the consumer")
+    parser.add_argument("--python", default=sys.executable, help="interpreter that has the consumer")
     parser.add_argument("--judge", action="store_true", help="keep the loads of the table")
     asked = parser.parse_args(arguments)
-    oracle = Oracle(asked.target, asked.exports)
+    oracle = Oracle(asked.target, asked.exports, asked.python)
     if asked.judge:
         versions, old = results.read(asked.target)
         found = [oracle.judged(one) for one in old if fnmatchcase(one.case, asked.only)]
     else:
-        wanted = [case for case in cases(asked.exports) if fnmatchcase(str(case), asked.only)]
+        mutants = CONSUMERS[asked.target].mutants
+        wanted = [case for case in cases(asked.exports, mutants) if fnmatchcase(str(case), asked.only)]
         versions, found = oracle.versions(), oracle.run(wanted, asked.jobs)
     if asked.only == "*":
         results.write(asked.target, found, versions)
@@ -67,11 +70,11 @@ def report(found: Sequence[Result]) -> int:
 
 
 class Oracle:
-    """Asks one consumer; `reals` is the folder of real exports."""
+    """Asks one consumer, which `python` has; `reals` is the folder of real exports."""
 
-    def __init__(self, target: str, reals: Path) -> None:
+    def __init__(self, target: str, reals: Path, python: str) -> None:
         """Start nothing yet."""
-        self._target, self._reals = target, reals
+        self._target, self._reals, self._python = target, reals, python
         self._consumer = CONSUMERS[target]
         self._free: queue.SimpleQueue[Loader] = queue.SimpleQueue()
         self._bases: dict[str, Load] = {}
@@ -81,7 +84,7 @@ class Oracle:
         commit = subprocess.run(
             ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True
         ).stdout.strip()
-        packages = ", ".join(f"{name} {version(name)}" for name in self._consumer.distributions)
+        packages = self._consumer.versions(self._python)
         own = f"quark-format {version('quark-format')} ({commit})"
         return f"{packages}, {own}, {self._target} on {self._consumer.platform}"
 
@@ -89,7 +92,7 @@ class Oracle:
         """Load and judge all cases: exports first, as their mutants are compared with them."""
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
             for number in range(jobs):
-                self._free.put(self._consumer.start(Path(folder) / f"{number}.log"))
+                self._free.put(self._consumer.start(Path(folder) / f"{number}.log", self._python))
             ordered = sorted(wanted, key=lambda case: (bool(case.kind), crc32(str(case).encode())))
             found = list(pool.map(self._loaded, ordered))
             for _ in range(jobs):

@@ -88,10 +88,10 @@ def mutants(export: str, kind: str) -> list[Mutant]:
     return list(KINDS[kind].make(_export(export)))
 
 
-def cases(reals: Path) -> Iterator[Case]:
+def cases(reals: Path, mutants: bool = True) -> Iterator[Case]:
     """Every export of the folder `reals`, and mutants of a few exports."""
     yield from (Case(path.parent.name) for path in sorted(reals.glob("*/config.json")))
-    yield from sorted(_planted(), key=str)
+    yield from sorted(_planted(), key=str) if mutants else ()
 
 
 def _planted() -> Iterator[Case]:

