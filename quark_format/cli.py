@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from quark_format.plugins import PluginError, refuse
 from quark_format.resolve_command import resolve
 from quark_format.serve_command import serve_check
 
@@ -70,4 +71,7 @@ def _json_files(folder: Traversable, prefix: str) -> Iterator[tuple[str, Travers
 
 def main() -> None:
     """Run the command."""
-    app(prog_name="quark-format")
+    try:
+        app(prog_name="quark-format")
+    except PluginError as error:
+        refuse(error)

@@ -9,7 +9,6 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from quark_format.declarations import stages
-from quark_format.tables import has_table, table
 
 if TYPE_CHECKING:
     from quark_format.resolver import Choice
@@ -95,7 +94,6 @@ def loading(to: Target) -> Loading | None:
     found: list[Mapping[str, Any]] = []
     one: Target | None = to
     while one is not None:
-        name = f"targets/{one.folder}/loading.json"
-        found += [table(name)] if has_table(name) else []
+        found += [one.table("loading")] if one.has("loading") else []
         one = one.base
     return Loading(ChainMap(*map(dict, found))) if found else None

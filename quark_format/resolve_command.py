@@ -13,6 +13,7 @@ from rich.table import Table
 
 from quark_format.checkpoint import read_checkpoint
 from quark_format.plan import NoQuarkConfigError, Plan, Planned, plan
+from quark_format.plugins import blamed
 from quark_format.resolver import Refusal
 from quark_format.targets import UnknownTargetError, target
 
@@ -48,7 +49,8 @@ def resolve(
         read = read_checkpoint(checkpoint)
         if read.config is None:
             raise NoQuarkConfigError("there is no config that can be read")
-        made = plan(read, declared)
+        with blamed(declared.entry):
+            made = plan(read, declared)
     except (UnknownTargetError, NoQuarkConfigError) as error:
         typer.echo(f"{checkpoint}: {error}", err=True)
         raise typer.Exit(2) from error

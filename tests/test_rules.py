@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from string import Formatter
 
 from jsonschema import Draft202012Validator
@@ -22,6 +23,11 @@ def test_codes_are_unique_and_in_order_and_names_are_unique() -> None:
     names = [rule["name"] for rule in RULES]
     assert sorted(set(codes)) == codes
     assert len(set(names)) == len(names)
+
+
+def test_the_codes_are_of_this_project() -> None:
+    """Others are of plugins, which the same schema is for."""
+    assert [rule["code"] for rule in RULES if not re.fullmatch(r"QF[1-7]\d\d", rule["code"])] == []
 
 
 def test_templates_have_named_fields_only() -> None:

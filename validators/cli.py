@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from quark_format.plugins import PluginError, refuse
 from quark_format.validators.options import Values
 from quark_format.validators.reporters import Format
 
@@ -188,6 +189,8 @@ def _judge(path: str, asked: dict[str, Any], selection: Selection) -> Report | N
         return selection.apply(validate(path, **asked))
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+    except PluginError:
+        raise
     except Exception as error:
         _complain(f"{path}: the check itself failed", error)
         return None
@@ -211,6 +214,8 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         app(prog_name="quark-validate")
+    except PluginError as error:
+        refuse(error)
     except Exception as error:
         _complain("the command failed", error)
         sys.exit(UNREADABLE)

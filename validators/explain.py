@@ -22,6 +22,7 @@ def explain(rule: Rule, console: Console) -> None:
         ("Why it matters", marked(template_text(rule.why))),
         ("How to fix it", marked(template_text(rule.fix))),
         ("Sources", Group(*(Text(f"• {source}") for source in rule.sources))),
+        *([("Page", Text(rule.page))] if rule.page else []),
     ]
     console.print(title)
     for heading, body in sections:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
+from string import digits
 from typing import Any, Literal
 
 from quark_format.tables import table
+from quark_format.validators.plugin_findings import plugin_checks
 
 Severity = Literal["error", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
@@ -15,7 +18,7 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One entry of `schema/rules.json`."""
+    """One entry of `schema/rules.json`, or of a plugin's."""
 
     code: str
     name: str
@@ -24,6 +27,7 @@ class Rule:
     why: str
     fix: str
     sources: tuple[str, ...]
+    page: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +52,18 @@ class Finding:
 
 @cache
 def rules() -> dict[str, Rule]:
-    """Every declared rule by its code, in code order."""
-    return {
-        entry["code"]: Rule(**{**entry, "sources": tuple(entry["sources"])})
-        for entry in table("rules.json")["rules"]
-    }
+    """Every declared rule by its code, in code order, and then those of plugins.
+
+    Raises:
+        PluginError: a plugin cannot be used.
+    """
+    declared = chain(table("rules.json")["rules"], *(one.rules for one in plugin_checks()))
+    return {entry["code"]: Rule(**{**entry, "sources": tuple(entry["sources"])}) for entry in declared}
+
+
+def letters(code: str) -> str:
+    """The letters that a code or the beginning of one begins with; a plugin has its own."""
+    return code.rstrip(digits)
 
 
 def finding(  # noqa: PLR0913 - the places a finding can name are independent

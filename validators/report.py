@@ -10,7 +10,7 @@ from typing import Any
 
 from quark_format.validators.findings import SEVERITIES, Finding
 
-SCHEMA_VERSION = "1.1"
+SCHEMA_VERSION = "1.2"
 """Version of `schema/report.schema.json`: the second number grows with additions, the first otherwise."""
 
 

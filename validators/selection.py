@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
-from quark_format.validators.findings import rules
+from quark_format.validators.findings import letters, rules
 from quark_format.validators.report import Report
 
 
@@ -21,7 +21,7 @@ def prefix(selector: str) -> str:
         UnknownRule: it means none; the message names what is close.
     """
     code = selector.upper()
-    if code.startswith("QF") and any(known.startswith(code) for known in rules()):
+    if any(known.startswith(code) and letters(known) == letters(code) for known in rules()):
         return code
     return rule_code(selector)
 
@@ -57,7 +57,8 @@ class Selection:
         Raises:
             UnknownRule: a selector is unknown.
         """
-        return cls(select=_prefixes(select) or ("QF",), ignore=_prefixes(ignore))
+        every = tuple(dict.fromkeys(map(letters, rules())))
+        return cls(select=_prefixes(select) or every, ignore=_prefixes(ignore))
 
     def keeps(self, code: str) -> bool:
         """Tell whether findings of `code` are reported."""

@@ -26,6 +26,7 @@ from quark_format.validators import (
 from quark_format.validators.context import Context
 from quark_format.validators.findings import merged
 from quark_format.validators.options import Values
+from quark_format.validators.plugin_findings import plugin_checks
 from quark_format.validators.report import Report
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def validate(  # noqa: PLR0913 - one parameter for each thing that can be asked
 
     Raises:
         UnknownTargetError: no such target is declared.
+        PluginError: an installed plugin cannot be used.
     """
     with collector_paused():
         report, context = _report(path, tensor_parallel_size, Values(values), expert_parallel)
@@ -78,6 +80,7 @@ def _for_targets(
     What a named target does not load is a finding.
     """
     from quark_format.loading import Platform  # noqa: PLC0415 - the tables of targets take a while
+    from quark_format.plugins import blamed  # noqa: PLC0415
     from quark_format.targets import target as find  # noqa: PLC0415
     from quark_format.targets import targets  # noqa: PLC0415
     from quark_format.validators.loadability import judge  # noqa: PLC0415
@@ -86,7 +89,10 @@ def _for_targets(
     if context is None:
         return report
     place = None if platform is None else Platform.parse(platform)
-    judged = [judge(context, report.findings, one, place) for one in wanted]
+    judged = []
+    for one in wanted:
+        with blamed(one.entry):
+            judged.append(judge(context, report.findings, one, place))
     found = merged(one for findings, _ in judged for one in findings) if names else []
     return replace(
         report, findings=(*report.findings, *found), targets=tuple(verdict for _, verdict in judged)
@@ -163,4 +169,5 @@ def _findings(checkpoint: Checkpoint, context: Context | None) -> list[Finding]:
     found = list(identity.check(checkpoint, context))
     if context is not None:
         found += [one for check in _CHECKS for one in check.check(context)]
+        found += [one for plugin in plugin_checks() for one in plugin.found(context)]
     return found

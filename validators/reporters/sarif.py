@@ -48,7 +48,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
         "help": {"text": template_text(rule.fix)},
         "defaultConfiguration": {"level": LEVELS[rule.severity]},
     }
-    links = [source for source in rule.sources if source.startswith("https://")]
+    links = [link for link in (rule.page, *rule.sources) if link and link.startswith("https://")]
     return described | {"helpUri": links[0]} if links else described
 
 

@@ -1,0 +1,1 @@
+"""What Acme adds to quark-format: a target and a finding."""

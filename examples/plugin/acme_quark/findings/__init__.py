@@ -1,0 +1,20 @@
+"""Weights whose rows Acme's kernel has to pad."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from quark_format.validators.context import Context
+from quark_format.validators.findings import Finding, finding
+
+ROWS = 128
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """Find the quantized weights whose rows are no multiple of what the kernel computes at once."""
+    for module in context.modules.by_name.values():
+        weight = module.weight
+        if module.scales and weight is not None and weight.shape[0] % ROWS:
+            yield finding(
+                "ACME001", module=module.name, tensor=weight.name, actual=weight.shape[0], expected=ROWS
+            )

@@ -1,0 +1,64 @@
+"""Entry points by which other distributions add targets and findings, and what is said of a broken one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from typing import NoReturn
+
+TARGETS = "quark_format.targets"
+FINDINGS = "quark_format.findings"
+
+
+class PluginError(Exception):
+    """A plugin cannot be used; the text names its distribution, its entry point and the reason."""
+
+
+@cache
+def _installed() -> EntryPoints:
+    return entry_points()
+
+
+def plugins(group: str) -> tuple[EntryPoint, ...]:
+    """The entry points of `group`, in the order of their names."""
+    return tuple(sorted(_installed().select(group=group), key=lambda entry: (entry.name, entry.value)))
+
+
+@contextmanager
+def blamed(entry: EntryPoint | None) -> Iterator[None]:
+    """Raise what goes wrong inside as a `PluginError` of `entry`; nothing is caught where there is none.
+
+    Raises:
+        PluginError: anything was raised.
+    """
+    try:
+        yield
+    except PluginError:
+        raise
+    except Exception as error:
+        if entry is None:
+            raise
+        reason = str(error) if isinstance(error, ProblemError) else f"{type(error).__name__}: {error}"
+        raise PluginError(f"{described(entry)} cannot be used: {reason}") from error
+
+
+def refuse(error: PluginError) -> NoReturn:
+    """End a command: one line on stderr, exit code 2; QUARK_FORMAT_DEBUG=1 shows the traceback."""
+    if os.environ.get("QUARK_FORMAT_DEBUG"):
+        raise error
+    sys.stderr.write(f"{' '.join(str(error).split())}. Repair or uninstall it.\n")
+    sys.exit(2)
+
+
+def described(entry: EntryPoint) -> str:
+    """The distribution of an entry point, and the line that declares it."""
+    whose = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "of no distribution"
+    return f"plugin {whose} (entry point {entry.name} = {entry.value!r} in {entry.group})"
+
+
+class ProblemError(ValueError):
+    """Something in a plugin that is not as it must be, in words."""
