@@ -1,6 +1,7 @@
 """Read how vLLM's model classes join and rename modules into a target's architectures.json.
 
-`--check` writes nothing and exits 1 when the file on disk differs from what vLLM has.
+It is the target's whose release is installed; others are made in an environment that has theirs. `--check`
+writes nothing and exits 1 when the file on disk differs from what vLLM has.
 
 The source is read, not imported: many model classes import torchvision and the like, and none of what is
 wanted needs to run. An expression that cannot be read is named under `unread`.
@@ -20,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from compact_json import compact
+from target_folders import made_here
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGET = ROOT / "schema" / "targets" / "vllm-0.32"
 MODELS = "vllm.model_executor.models"
 HOMES = (f"{MODELS}.", "vllm.models.")
 FUSED = "packed_modules_mapping"
@@ -482,14 +483,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare only")
     check = parser.parse_args().check
-    file = TARGET / "architectures.json"
-    text = compact(architectures())
-    if file.exists() and file.read_text(encoding="utf-8") == text:
-        return 0
-    sys.stdout.write(f"{file.relative_to(ROOT)} {'differs' if check else 'written'}\n")
-    if not check:
-        file.write_text(text, encoding="utf-8")
-    return int(check)
+    stale = 0
+    for folder in made_here("vllm"):
+        file = folder / "architectures.json"
+        text = compact(architectures())
+        if file.read_text(encoding="utf-8") != text:
+            stale += 1
+            sys.stdout.write(f"{file.relative_to(ROOT)} {'differs' if check else 'written'}\n")
+            if not check:
+                file.write_text(text, encoding="utf-8")
+    return int(check and stale > 0)
 
 
 if __name__ == "__main__":

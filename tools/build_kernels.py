@@ -1,10 +1,12 @@
 """Read the kernels of each family from the installed vLLM into a target's kernels.json.
 
-`--check` writes nothing and exits 1 when the file on disk differs from what vLLM has.
+It is the target's whose release is installed; others are made in an environment that has theirs. `--check`
+writes nothing and exits 1 when the file on disk differs from what vLLM has.
 
-A linear family is a list in `vllm.model_executor.kernels.linear`. An experts family is what its oracle tries:
-its priority list under each platform, without the classes that ask for another platform, with the pairs of
-quantization keys that a class takes on a device that has everything.
+The `source` of a family in the file says where it is read: a list in `vllm.model_executor.kernels.linear`, or
+what an oracle of experts tries: its priority list under each platform, without the classes that ask for
+another platform, with the pairs of quantization keys that a class takes on a device that has everything.
+Families of another source are left as they are.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import inspect
-import json
 import os
 import re
 import sys
@@ -23,24 +24,14 @@ from pathlib import Path
 from typing import Any
 
 from compact_json import compact
+from target_folders import made_here, read
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGET = ROOT / "schema" / "targets" / "vllm-0.32"
 PLATFORMS = ("cpu", "cuda", "rocm", "xpu")
+LINEAR = "vllm.model_executor.kernels.linear"
 ORACLES = "vllm.model_executor.layers.fused_moe.oracle"
 
 NEWEST = 99  # any chip generation that a check compares with is older
-
-LINEAR = {
-    "fp8": "_POSSIBLE_FP8_KERNELS",
-    "fp8_block": "_POSSIBLE_FP8_BLOCK_KERNELS",
-    "int8": "_POSSIBLE_INT8_KERNELS",
-    "mixed_precision": "_POSSIBLE_KERNELS",
-    "mxfp4": "_POSSIBLE_MXFP4_KERNELS",
-    "mxfp6": "_POSSIBLE_MXFP6_KERNELS",
-    "mxfp8": "_POSSIBLE_MXFP8_KERNELS",
-    "nvfp4": "_POSSIBLE_NVFP4_KERNELS",
-}
 # What a device check names, and the platforms that it can hold on.
 ASKS = {
     r"\.is_cpu\(|zentorch": {"cpu"},
@@ -96,25 +87,23 @@ def platforms(kernel: Any) -> set[str]:
     return set.union(*asked) if asked else set(PLATFORMS)
 
 
-def linear() -> dict[str, Any]:
-    """The families of the linear schemes."""
-    module = importlib.import_module("vllm.model_executor.kernels.linear")
+def linear(source: str) -> dict[str, Any]:
+    """The family of a list of the linear kernels."""
+    home, _, listed = source.partition(":")
+    kernels = getattr(importlib.import_module(home), listed)
     return {
-        family: {
-            "source": f"vllm.model_executor.kernels.linear:{table}",
-            "platforms": {
-                platform.name.lower(): [kernel.__name__ for kernel in kernels]
-                for platform, kernels in sorted(getattr(module, table).items(), key=lambda item: item[0].name)
-                if platform.name.lower() in PLATFORMS
-            },
-        }
-        for family, table in LINEAR.items()
+        "source": source,
+        "platforms": {
+            platform.name.lower(): [kernel.__name__ for kernel in ordered]
+            for platform, ordered in sorted(kernels.items(), key=lambda item: item[0].name)
+            if platform.name.lower() in PLATFORMS
+        },
     }
 
 
-def pairs(family: str) -> list[list[str | None]]:
+def pairs(folder: Path, family: str) -> list[list[str | None]]:
     """The (weight key, activation key) pairs with which the rows of `family` ask its oracle."""
-    schemes = json.loads((TARGET / "schemes.json").read_text(encoding="utf-8"))
+    schemes = read(folder, "schemes")
     keys = {name: spec["key"] for name, spec in schemes["specs"].items()}
     found: list[list[str | None]] = []
     for row in schemes["rows"]:
@@ -145,38 +134,36 @@ def asked(key: str | None) -> Any:
     return getattr(module, re.sub(r"^(kInt8\w+)Asym$", r"\1Sym", key))
 
 
-def experts(
-    family: str, oracle: str, backends: Callable[[Any], list[Any]], with_pairs: bool = True
-) -> dict[str, Any]:
-    """One experts family: the classes of the oracle's backends in order, by platform."""
-    module = importlib.import_module(f"{ORACLES}.{oracle}")
+def experts(source: str, wanted: list[list[str | None]]) -> dict[str, Any]:
+    """The family of an oracle: the classes of its backends in order, by platform."""
+    module = importlib.import_module(source)
+    oracle = source.rpartition(".")[2]
+    with_pairs = oracle not in WITHOUT_PAIRS
     listed: dict[str, list[str]] = {}
     taken: dict[str, list[list[str | None]]] = {}
-    wanted = pairs(family) if with_pairs else []
     for platform in PLATFORMS:
         with device(module.backend_to_kernel_cls, platform):
-            kernels = [kernel for one in backends(module) for kernel in module.backend_to_kernel_cls(one)]
+            backends = BACKENDS[oracle](module, wanted)
+            kernels = [kernel for one in backends for kernel in module.backend_to_kernel_cls(one)]
         names = listed.setdefault(platform, [])
         for kernel in dict.fromkeys(kernels):
             if platform not in platforms(kernel):
                 continue
-            served = [pair for pair in wanted if serves(kernel, pair, platform)]
+            served = [pair for pair in wanted if with_pairs and serves(kernel, pair, platform)]
             if served or not with_pairs:
                 names.append(kernel.__name__)
                 known = taken.setdefault(kernel.__name__, [])
                 known += [pair for pair in served if pair not in known]
-    source = f"{ORACLES}.{oracle}"
     return {"source": source, "platforms": listed, **({"schemes": taken} if with_pairs else {})}
 
 
-def mxfp4(key: str | None) -> Callable[[Any], list[Any]]:
-    """The backends that select_mxfp4_moe_backend tries for an activation key, in order."""
-    return lambda module: module._filter_by_activation(
-        module._get_priority_backends_for_gpt_oss(), asked(key)
-    )
+def mxfp4(module: Any, wanted: list[list[str | None]]) -> list[Any]:
+    """The backends that select_mxfp4_moe_backend tries for the family's one activation key, in order."""
+    ((_, key),) = wanted
+    return list(module._filter_by_activation(module._get_priority_backends_for_gpt_oss(), asked(key)))
 
 
-def nvfp4(module: Any) -> list[Any]:
+def nvfp4(module: Any, _wanted: list[list[str | None]]) -> list[Any]:
     """The backends that select_nvfp4_moe_backend tries, from its source since it keeps them to itself."""
     source = inspect.getsource(module.select_nvfp4_moe_backend)
     listed = source[source.index("AVAILABLE_BACKENDS = [") :].split("]", 1)[0]
@@ -193,44 +180,31 @@ class _Config:
         use_deepep_v2_kernels = False
 
 
-def kernels() -> dict[str, Any]:
-    """The whole table."""
-    quark = "vllm.model_executor.layers.quantization.quark"
-    emulation = ["OCP_MXQuantizationEmulationTritonExperts"]
-    everywhere = {"cuda": emulation, "rocm": emulation, "xpu": emulation}
-    own = f"{quark}.schemes.quark_w4a8_mxfp4_fp8:QuarkW4A8_MXFP4_FP8"
-    emulated = ["QuarkW4A8_MXFP4_FP8._apply_emulation"]
-    families = {
-        **linear(),
-        "mxfp4_fp8": {
-            "source": own,
-            "platforms": {
-                **dict.fromkeys(("cpu", "cuda", "xpu"), emulated),
-                "rocm": ["QuarkW4A8_MXFP4_FP8._apply_aiter_kernel", *emulated],
-            },
-        },
-        "kv_cache": {
-            "source": f"{quark}.quark:QuarkKVCacheMethod",
-            "platforms": {platform: ["QuarkKVCacheMethod"] for platform in PLATFORMS},
-        },
-        "moe_fp8": experts("moe_fp8", "fp8", lambda m: m._get_priority_backends(_Config, None, None)),
-        "moe_int8": experts("moe_int8", "int8", lambda m: m._get_priority_backends(_Config)),
-        "moe_int8_static": {
-            "source": "vllm.model_executor.layers.fused_moe:fused_experts",
-            "platforms": {platform: ["fused_experts"] for platform in ("cuda", "rocm", "xpu")},
-        },
-        "moe_int4": experts("moe_int4", "int_wna16", lambda m: m._get_priority_backends()),
-        "moe_mxfp4": experts("moe_mxfp4", "mxfp4", mxfp4(None), with_pairs=False),
-        "moe_mxfp4_fp8": experts("moe_mxfp4_fp8", "mxfp4", mxfp4("kFp8StaticTensorSym"), with_pairs=False),
-        "moe_mxfp4_mxfp4": experts("moe_mxfp4_mxfp4", "mxfp4", mxfp4("kMxfp4Dynamic"), with_pairs=False),
-        "moe_ocp_mx": {"source": f"{quark}.quark_moe:QuarkOCP_MX_MoEMethod", "platforms": everywhere},
-        "moe_int4_fp8": {
-            "source": f"{quark}.quark_moe:QuarkW4A8Fp8MoEMethod",
-            "platforms": {"rocm": ["rocm_aiter_fused_experts"]},
-        },
-        "moe_nvfp4": experts("moe_nvfp4", "nvfp4", nvfp4),
-    }
-    return {"$schema": "../target.schema.json#/$defs/kernels", "families": families}
+BACKENDS: dict[str, Callable[[Any, list[list[str | None]]], list[Any]]] = {
+    "fp8": lambda module, _: module._get_priority_backends(_Config, None, None),
+    "int8": lambda module, _: module._get_priority_backends(_Config),
+    "int_wna16": lambda module, _: module._get_priority_backends(),
+    "mxfp4": mxfp4,
+    "nvfp4": nvfp4,
+}
+WITHOUT_PAIRS = {"mxfp4"}
+
+
+def kernels(folder: Path) -> dict[str, Any]:
+    """The whole table of the target in `folder`, whose release is installed."""
+    declared = read(folder, "kernels")
+    families = {name: family(folder, name, one) for name, one in declared["families"].items()}
+    return {**declared, "families": families}
+
+
+def family(folder: Path, name: str, declared: dict[str, Any]) -> dict[str, Any]:
+    """A family as the installed release has it."""
+    source = declared["source"]
+    if source.startswith(f"{LINEAR}:"):
+        return linear(source)
+    if source.startswith(f"{ORACLES}."):
+        return experts(source, pairs(folder, name))
+    return declared
 
 
 def main() -> int:
@@ -239,14 +213,16 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare only")
     check = parser.parse_args().check
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    file = TARGET / "kernels.json"
-    text = compact(kernels())
-    if file.exists() and file.read_text(encoding="utf-8") == text:
-        return 0
-    sys.stdout.write(f"{file.relative_to(ROOT)} {'differs' if check else 'written'}\n")
-    if not check:
-        file.write_text(text, encoding="utf-8")
-    return int(check)
+    stale = 0
+    for folder in made_here("vllm"):
+        file = folder / "kernels.json"
+        text = compact(kernels(folder))
+        if file.read_text(encoding="utf-8") != text:
+            stale += 1
+            sys.stdout.write(f"{file.relative_to(ROOT)} {'differs' if check else 'written'}\n")
+            if not check:
+                file.write_text(text, encoding="utf-8")
+    return int(check and stale > 0)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
     python tools/check_drift.py [--write-presets]
 
 Run it after installing another release of either. What is compared: versions, Quark's enums, spec fields,
-config keys and presets, and vLLM's schemes with the keys they support, its kernels and its architectures.
+config keys and presets, and of the targets whose release is installed vLLM's schemes with the keys they
+support, its kernels and its architectures.
 """
 
 from __future__ import annotations
@@ -15,20 +16,21 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import build_architectures
 import build_kernels
 from compact_json import compact
+from target_folders import TARGETS, all_of, made_here, read
 
 from quark_format.resolver import Refusal, Resolver
 from quark_format.tables import table
 from quark_format.targets import Target
 from quark_format.targets import target as find_target
 
-ROOT = Path(__file__).resolve().parent.parent
-QUARK = "amd-quark"
+QUARK, VLLM = "amd-quark", "vllm"
 ENUMS = {
     "dtype": "Dtype",
     "qscheme": "QSchemeType",
@@ -121,7 +123,7 @@ def presets(target: Target) -> dict[str, dict[str, str | None]]:
 
 def quark_presets(target: Target) -> Iterator[str]:
     """Presets of Quark, and the rows that serve them."""
-    declared = table(folder(target) + "/presets.json")["presets"]
+    declared = table(f"targets/{target.folder}/presets.json")["presets"]
     installed = presets(target)
     yield from differences("preset", declared, installed)
     for name in sorted(declared.keys() & installed.keys()):
@@ -129,17 +131,12 @@ def quark_presets(target: Target) -> Iterator[str]:
             yield f"preset `{name}` is served by {installed[name]}, declared is {declared[name]}"
 
 
-def folder(target: Target) -> str:
-    """Where a target's tables are, below `schema/`."""
-    return f"targets/{target.header.name}-{target.header.version}"
-
-
-def target_version(target: Target) -> Iterator[str]:
-    """Whether the installed vLLM is the release that the tables were made from."""
-    name, _, wanted = target.header.distribution.partition("==")
-    installed = importlib.import_module("vllm").__version__.partition("+")[0]
-    if installed != wanted:
-        yield f"{name.removesuffix('-cpu')} {installed} is installed, the tables are {wanted}'s"
+def vllm_version() -> Iterator[str]:
+    """Whether the installed vLLM is a release that a target's tables are made from."""
+    if not made_here(VLLM):
+        installed = importlib.import_module("vllm").__version__
+        declared = [read(one, "target")["distribution"] for one in all_of(VLLM)]
+        yield f"vllm {installed} is installed, the tables are those of {', '.join(declared)}"
 
 
 def target_schemes(target: Target) -> Iterator[str]:
@@ -160,8 +157,8 @@ def target_schemes(target: Target) -> Iterator[str]:
         home, _, name = str(row.scheme).rpartition(".")
         kept = getattr(importlib.import_module(home), name, None)
         for position, attribute in {"weight": "weight", "input": "activation"}.items():
-            supported = getattr(kept, f"supported_{attribute}_quant_keys", [])
-            for spec in row.specs[position]:
+            supported = getattr(kept, f"supported_{attribute}_quant_keys", None)
+            for spec in row.specs[position] if supported is not None else ():
                 key = target.schemes.specs[spec].key
                 if (None if key is None else getattr(keys, key, key)) not in supported:
                     yield f"row {row.id}: {name} does not support {key} for the {position}"
@@ -169,8 +166,8 @@ def target_schemes(target: Target) -> Iterator[str]:
 
 def target_kernels(target: Target) -> Iterator[str]:
     """The kernels of vLLM, by family and platform, in order."""
-    declared = table(folder(target) + "/kernels.json")["families"]
-    installed = build_kernels.kernels()["families"]
+    declared = table(f"targets/{target.folder}/kernels.json")["families"]
+    installed = build_kernels.kernels(TARGETS / target.folder)["families"]
     yield from differences("kernel family", declared, installed)
     for family in sorted(declared.keys() & installed.keys()):
         for platform in target.header.platforms:
@@ -184,7 +181,7 @@ def target_kernels(target: Target) -> Iterator[str]:
 
 def target_architectures(target: Target) -> Iterator[str]:
     """The architectures of vLLM, and how each joins and renames modules."""
-    declared = spelled_out(table(folder(target) + "/architectures.json"))
+    declared = spelled_out(table(f"targets/{target.folder}/architectures.json"))
     installed = spelled_out(build_architectures.architectures())
     yield from differences("architecture", declared, installed)
     for name in sorted(declared.keys() & installed.keys()):
@@ -205,29 +202,38 @@ def spelled_out(tables: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def checks() -> dict[str, Callable[[], Iterator[str]]]:
     """Every comparison, by what it looks at."""
-    target = find_target("vllm")
-    return {
+    found: dict[str, Callable[[], Iterator[str]]] = {
         "Quark's release": quark_version,
         "Quark's enums": quark_enums,
         "Quark's fields": quark_fields,
-        "Quark's presets": lambda: quark_presets(target),
-        f"{target.name}: release": lambda: target_version(target),
-        f"{target.name}: schemes": lambda: target_schemes(target),
-        f"{target.name}: kernels": lambda: target_kernels(target),
-        f"{target.name}: architectures": lambda: target_architectures(target),
+        "vLLM's release": vllm_version,
     }
+    for target in map(of_folder, all_of(VLLM)):
+        found[f"{target.name}: Quark's presets"] = partial(quark_presets, target)
+    for target in map(of_folder, made_here(VLLM)):
+        found |= {
+            f"{target.name}: schemes": partial(target_schemes, target),
+            f"{target.name}: kernels": partial(target_kernels, target),
+            f"{target.name}: architectures": partial(target_architectures, target),
+        }
+    return found
+
+
+def of_folder(path: Path) -> Target:
+    """The target in a folder."""
+    header = read(path, "target")
+    return find_target(f"{header['name']}@{header['version']}")
 
 
 def write_presets() -> None:
-    """Write presets.json from the installed Quark."""
-    target = find_target("vllm")
-    content = {
-        "$schema": "../target.schema.json#/$defs/presets",
-        "quark": importlib.metadata.version(QUARK),
-        "presets": presets(target),
-    }
-    file = ROOT / "schema" / folder(target) / "presets.json"
-    file.write_text(compact(content), encoding="utf-8")
+    """Write presets.json of every target of vLLM from the installed Quark."""
+    for target in map(of_folder, all_of(VLLM)):
+        content = {
+            "$schema": "../target.schema.json#/$defs/presets",
+            "quark": importlib.metadata.version(QUARK),
+            "presets": presets(target),
+        }
+        (TARGETS / target.folder / "presets.json").write_text(compact(content), encoding="utf-8")
 
 
 def main() -> int:
