@@ -21,7 +21,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 schema = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(schema, name="schema", help="The JSON files that declare the format.")
+app.add_typer(schema, name="schema", help="The files that declare the format.")
 
 
 @app.callback()
@@ -57,15 +57,15 @@ def export(
 
 
 def declared_files() -> Iterator[tuple[str, Traversable]]:
-    """Yield every JSON file of `schema/` and its path below that folder, in the order of the paths."""
-    yield from sorted(_json_files(files("quark_format.schema"), ""), key=lambda entry: entry[0])
+    """Yield every file of `schema/` that is no Python and its path below there, in the order of the paths."""
+    yield from sorted(_declared(files("quark_format.schema"), ""), key=lambda entry: entry[0])
 
 
-def _json_files(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+def _declared(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
     for child in folder.iterdir():
-        if child.is_dir():
-            yield from _json_files(child, f"{prefix}{child.name}/")
-        elif child.name.endswith(".json"):
+        if child.is_dir() and child.name != "__pycache__":
+            yield from _declared(child, f"{prefix}{child.name}/")
+        elif child.is_file() and not child.name.endswith(".py"):
             yield f"{prefix}{child.name}", child
 
 

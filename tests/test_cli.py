@@ -298,11 +298,16 @@ def test_schema_files_are_listed_and_exported(
         return capsys.readouterr().out
 
     listed = command("schema", "list").split()
-    assert {"rules.json", "report.schema.json"} <= set(listed)
+    assert {"rules.json", "v0.13/config.schema.json", "README.md", "LICENSE"} <= set(listed)
     assert listed == sorted(
-        path.relative_to(ROOT / "schema").as_posix() for path in (ROOT / "schema").rglob("*.json")
+        path.relative_to(ROOT / "schema").as_posix()
+        for path in (ROOT / "schema").rglob("*")
+        if path.is_file() and path.suffix not in {".py", ".pyc"}
     )
     target = tmp_path / "new" / "schema"
     assert command("schema", "export", str(target)) == f"{len(listed)} files in {target}\n"
-    assert sorted(path.relative_to(target).as_posix() for path in target.rglob("*.json")) == listed
+    assert (
+        sorted(path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()) == listed
+    )
     assert json.loads((target / "rules.json").read_text(encoding="utf-8")) == table("rules.json")
+    assert (target / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()

@@ -57,10 +57,10 @@ def test_wheel_holds_every_module_and_declared_file(wheel: Path) -> None:
     expected = set()
     for package, folder in PLACES.items():
         for path in (ROOT / folder).rglob("*"):
-            if path.suffix in {".py", ".json"} or path.name == "py.typed":
+            if path.suffix in {".py", ".json"} or path.name in {"py.typed", "LICENSE"}:
                 expected.add(f"{package.replace('.', '/')}/{path.relative_to(ROOT / folder).as_posix()}")
     with zipfile.ZipFile(wheel) as archive:
-        held = {name for name in archive.namelist() if name.endswith((".py", ".json", "py.typed"))}
+        held = {name for name in archive.namelist() if name.endswith((".py", ".json", "py.typed", "LICENSE"))}
     assert {name for name in held if ".dist-info" not in name} == expected
 
 

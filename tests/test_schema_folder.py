@@ -17,10 +17,12 @@ from quark_format.tables import table
 
 SCHEMA = Path(__file__).parent.parent / "schema"
 FILES = sorted(path.relative_to(SCHEMA).as_posix() for path in SCHEMA.rglob("*.json"))
+SCHEMASTORE = "schemastore.json"
+BASE = "https://quark-format.github.io/schema/"
 VERSIONS = [entry["version"] for entry in table("catalog.json")["versions"]]
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [name for name in FILES if name != SCHEMASTORE])
 def test_a_file_is_valid_by_the_schema_it_names(name: str) -> None:
     """Schemas are valid by their dialect, data by the schema that `$schema` leads to."""
     value = json.loads((SCHEMA / name).read_text(encoding="utf-8"))
@@ -40,7 +42,18 @@ def test_a_file_is_valid_by_the_schema_it_names(name: str) -> None:
 def test_an_id_tells_the_place_of_the_schema(name: str) -> None:
     """One base for all, and below it the path in this folder."""
     value = json.loads((SCHEMA / name).read_text(encoding="utf-8"))
-    assert value["$id"] == f"https://quark-format.github.io/schema/{name}"
+    assert value["$id"] == f"{BASE}{name}"
+
+
+def test_the_entry_for_schemastore_has_its_form() -> None:
+    """Each version leads to the config schema of that version, the entry itself to the newest."""
+    catalog = table(SCHEMASTORE)
+    form = json.loads((Path(__file__).parent / "data/schemastore/schema-catalog.json").read_text("utf-8"))
+    validator_for(form)(form).validate(catalog)
+    (entry,) = catalog["schemas"]
+    versions = table("catalog.json")["versions"]
+    assert entry["versions"] == {one["version"]: f"{BASE}{one['config']}" for one in versions}
+    assert entry["url"] == f"{BASE}{versions[-1]['config']}"
 
 
 def header(export: dict[str, Any]) -> dict[str, Any]:

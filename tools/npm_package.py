@@ -41,7 +41,6 @@ def build(out: Path, node_modules: Path) -> None:
     """Write the package to the folder `out`, which must not hold anything yet."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     shutil.copytree(SCHEMA, out, ignore=shutil.ignore_patterns("*.py", "*.yaml", "__pycache__", "source"))
-    shutil.copy(ROOT / "LICENSE", out)
     (out / "package.json").write_text(json.dumps(manifest(project), indent=2) + "\n", encoding="utf-8")
     catalog = json.loads((SCHEMA / "catalog.json").read_text(encoding="utf-8"))
     modes = "|".join(mode["definition"] for mode in catalog["modes"])
