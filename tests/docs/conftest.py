@@ -10,6 +10,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from programs import program
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 
@@ -54,10 +55,10 @@ def address(site: Path) -> Iterator[str]:
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
     """Headless Chromium, of Debian's packages `chromium` and `chromium-driver`."""
     options = ChromeOptions()
-    options.binary_location = "/usr/bin/chromium"
+    options.binary_location = program("chromium", "chromium")
     for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    chrome = Chrome(options, Service("/usr/bin/chromedriver"))
+    chrome = Chrome(options, Service(program("chromedriver", "chromium-driver")))
     yield chrome
     chrome.quit()

@@ -11,6 +11,7 @@ import venv
 from pathlib import Path
 
 import pytest
+from programs import program
 
 HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / "build" / "toolchains"
@@ -30,7 +31,7 @@ def node_modules() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         for name in ("package.json", "package-lock.json"):
             shutil.copy(HERE / name, folder)
-        subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=folder, check=True)
+        subprocess.run([program("npm", "npm"), "ci", "--no-audit", "--no-fund"], cwd=folder, check=True)
         (folder / "done").touch()
     return folder
 

@@ -52,6 +52,15 @@ def repository(folder: Path) -> str:
     return run("git", "rev-parse", "HEAD", folder=folder).stdout.strip()
 
 
+def test_what_ci_needs_and_cannot_install_is_named(tmp_path: Path) -> None:
+    """Here there is neither a browser nor Node nor apt-get."""
+    for name in ("bash", "dirname"):
+        (tmp_path / name).symlink_to(shutil.which(name) or "")
+    done = run(tmp_path / "bash", ROOT / ".ci" / "run", folder=tmp_path, PATH=str(tmp_path))
+    assert done.returncode == 2
+    assert "Debian's packages chromium fonts-dejavu-core chromium-driver npm: install them" in done.stdout
+
+
 def test_the_hook_refuses_a_faulty_checkpoint(clean_bin: Path, checkpoints: Path, tmp_path: Path) -> None:
     hooks = tmp_path / "hooks"
     hooks.mkdir()
