@@ -44,6 +44,14 @@ class Platform:
         return f"{self.name}:{details}" if details else self.name
 
 
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a platform does not serve a scheme, and whether it fails or computes something else."""
+
+    reason: str
+    outcome: Outcome = OUTCOMES[-1]
+
+
 @dataclass(frozen=True)
 class Loading:
     """The loading table of one target, of the one it extends where it has none."""
@@ -68,20 +76,26 @@ class Loading:
             (one for one in rows if _one_of(layout, one["layouts"]) and _one_of(row, one["rows"])), None
         )
 
-    def kernel_problem(self, choice: Choice, platform: Platform) -> str | None:
-        """Why no kernel of the family of `choice` runs on the platform, None if one does."""
+    def kernel_problem(self, choice: Choice, platform: Platform, dtype: str | None = None) -> Problem | None:
+        """What no kernel of the family of `choice` does right on the platform, None if one does.
+
+        `dtype` is the model's.
+        """
         if platform.capability is not None and platform.capability < (choice.capability or 0):
-            return f"the scheme needs compute capability {choice.capability}"
+            return Problem(f"the scheme needs compute capability {choice.capability}")
         if choice.family is None:
             return None
         if not choice.kernels.get(platform.name):
-            return "it has no kernel of this kind for the platform"
+            return Problem("it has no kernel of this kind for the platform")
         for row in self.raw["platforms"].get(platform.name, ()):
-            if choice.family in row["families"] and all(
-                choice.keys.get(part) in keys for part, keys in row.get("keys", {}).items()
+            if (
+                choice.family in row["families"]
+                and all(choice.keys.get(part) in keys for part, keys in row.get("keys", {}).items())
+                and dtype in row.get("dtypes", (dtype,))
+                and ("with" not in row or platform.features & set(row["with"]))
             ):
                 works = row["works"] or platform.features & set(row.get("features", ()))
-                return None if works else str(row["reason"])
+                return None if works else Problem(row["reason"], row.get("outcome", OUTCOMES[-1]))
         return None
 
 

@@ -16,7 +16,7 @@ from quark_format.resolver import Refusal, Resolution, Resolver
 from quark_format.roles import is_float, routed_experts
 from quark_format.targets import Target
 
-_EXPERTS = "experts"
+EXPERTS = "experts"
 _ATTENTION = "attention"
 _KV_CACHE = "KV cache"
 
@@ -51,7 +51,8 @@ class Planned:
 class Plan:
     """A checkpoint for a target, which builds `architecture` by its `implementation`.
 
-    `unlooked` modules are built unquantized whatever the config says.
+    `unlooked` modules are built unquantized whatever the config says. `by_module` has the checkpoint's other
+    modules by name.
     """
 
     target: Target
@@ -61,6 +62,7 @@ class Plan:
     problem: str | None
     implementation: Architecture
     planned: list[Planned] = field(default_factory=list)
+    by_module: dict[str, Planned] = field(default_factory=dict)
     unlooked: int = 0
     unlooked_bytes: int = 0
 
@@ -151,8 +153,9 @@ def _fill(made: Plan, resolver: Resolver, layout: _Layout, modules: Mapping[str,
             rows[shape] = layout.of(module, answer)
         entry = found.get((*alike, rows[shape]))
         if entry is None:
-            entry = Planned(abstract(name), kind, name, _described(answer), rows[shape], answer)
+            entry = Planned(abstract(name), kind, name, described(answer), rows[shape], answer)
             found[*alike, rows[shape]] = entry
+        made.by_module[module.name] = entry
         entry.modules += new
         entry.stored.setdefault(module.name.rpartition(".")[2], module.name)
         entry.parts += 1
@@ -170,7 +173,7 @@ def _built_as(name: str, kind: str, resolver: Resolver, there: frozenset[str]) -
     """The target's module that `name` becomes a part of, and its kind; parts join where all are there."""
     experts = routed_experts(name)
     if experts is not None:
-        return experts, _EXPERTS
+        return experts, EXPERTS
     parent, dot, leaf = name.rpartition(".")
     whole = resolver.architecture.joined.get(leaf, leaf)
     members = resolver.architecture.fused.get(whole, ())
@@ -179,10 +182,11 @@ def _built_as(name: str, kind: str, resolver: Resolver, there: frozenset[str]) -
 
 def _alike(answer: Resolution | Refusal) -> tuple[str | None, str]:
     what = abstract(answer.reason) if isinstance(answer, Refusal) else answer.choice.row
-    return what, _described(answer)
+    return what, described(answer)
 
 
-def _described(answer: Resolution | Refusal) -> str:
+def described(answer: Resolution | Refusal) -> str:
+    """The specs of a module in words."""
     layer = answer.layer
     if not isinstance(layer, dict):
         return "excluded" if isinstance(answer, Resolution) else "parts differ"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Literal
@@ -14,7 +14,8 @@ from pydantic import BaseModel
 from quark_format.architectures import Architecture
 from quark_format.declarations import as_quark
 from quark_format.formats import detect
-from quark_format.models.targets.tables import Argument, Kind, MultipleOf, Row
+from quark_format.loading import Platform
+from quark_format.models.targets.tables import Argument, Kind, KvCache, MultipleOf, Row
 from quark_format.names import Exclusion, LayerConfigs, Reader, ShardConflictError, identity, parts, reader
 from quark_format.selection import PACK_METHOD, Combination, Difference, Nearest, read, stages
 from quark_format.tables import table
@@ -46,8 +47,8 @@ class Choice:
 
     `row` is null and `scheme` serves an unquantized layer where the config excludes the module. `specs` and
     `keys` name what each position of the layer config was taken for. `kernels` lists by platform what the
-    target tries, in order. `keyed` lists the arguments that name a quantization key. `preferred` has by
-    platform the choice of an extended target that comes first.
+    target tries, in order. `keyed` lists the arguments that name a quantization key. `preferred` has the
+    choices of an extended target that come first where they hold.
     """
 
     row: str | None
@@ -61,11 +62,28 @@ class Choice:
     capability: int | None
     notes: tuple[str, ...]
     keyed: tuple[str, ...] = ()
-    preferred: Mapping[str, Choice] = field(default_factory=dict)
+    preferred: tuple[Preferred, ...] = ()
 
-    def on(self, platform: str) -> tuple[Choice, ...]:
+    def on(self, platform: Platform) -> tuple[Choice, ...]:
         """What the target tries on `platform`, in order."""
-        return (self.preferred[platform], self) if platform in self.preferred else (self,)
+        first = next((one.choice for one in self.preferred if one.holds(platform)), None)
+        return (self,) if first is None else (first, self)
+
+
+@dataclass(frozen=True, slots=True)
+class Preferred:
+    """A choice that comes first on some platforms, on all of their devices or on those with some features."""
+
+    choice: Choice
+    platforms: frozenset[str]
+    features: frozenset[str] | None
+    without: frozenset[str]
+
+    def holds(self, platform: Platform) -> bool:
+        """Whether it comes first on `platform`."""
+        there = platform.features
+        wanted = self.features is None or bool(self.features & there)
+        return platform.name in self.platforms and wanted and not self.without & there
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +196,14 @@ class Resolver:
     def _kv(self) -> tuple[Any, dict[str, Any]]:
         """The KV cache spec that the target derives, and the layer configs without what it takes for it."""
         declared = self.target.header.kv_cache
+        if declared is None:
+            return None, self.block.get("layer_quant_config") or {}
         groups: Any = self.block
         for step in declared.groups:
             groups = (groups or {}).get(step)
         layers = self.block.get("layer_quant_config")
         if not groups:
-            return None, self._cleared(layers or {}, ())
+            return None, self._cleared(declared, layers or {}, ())
         if not isinstance(layers, dict) and not declared.specs:
             raise _ConfigError(f"{declared.groups[-1]} is {groups!r}, but there is no layer_quant_config")
         sources = [self.block.get(key) or {} for key in declared.specs or ("layer_quant_config",)]
@@ -195,7 +215,7 @@ class Resolver:
         }
         taken = list(specs)
         if declared.unmatched is not None and not any(specs.values()):
-            return None, self._cleared(layers or {}, ())
+            return None, self._cleared(declared, layers or {}, ())
         if not taken:
             raise _ConfigError(f"no key of layer_quant_config matches {declared.groups[-1]} {groups!r}")
         first = specs[taken[0]]
@@ -203,12 +223,13 @@ class Resolver:
             raise _ConfigError(f"the layer configs {taken!r} quantize the KV cache differently")
         if first is None:
             raise _ConfigError(f"the layer configs {taken!r} have no output_tensors for the KV cache")
-        return first, self._cleared(layers or {}, (*taken, *declared.also_cleared))
+        return first, self._cleared(declared, layers or {}, (*taken, *declared.also_cleared))
 
-    def _cleared(self, layers: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    def _cleared(
+        self, declared: KvCache, layers: Mapping[str, Any], names: Sequence[str]
+    ) -> dict[str, Any]:
         """The layer configs without the outputs that are quantized for the attention."""
-        attention = self.target.header.kv_cache.attention
-        every = attention is not None and self.block.get(attention) is not None
+        every = declared.attention is not None and self.block.get(declared.attention) is not None
         return {
             name: {**layer, "output_tensors": None} if layer and (every or name in names) else layer
             for name, layer in layers.items()
@@ -227,6 +248,7 @@ class Resolver:
         }
         semantics, rename = readings[whose]
         fused = self.architecture.fused
+        rename = str if self.target.header.names_as_written else rename
         exclude = [rename(entry) for entry in self.block.get("exclude") or ()]
         layers = {rename(name): layer for name, layer in self._kv[1].items()}
         return (
@@ -280,7 +302,7 @@ class Resolver:
         served = tuple(one for one in answers if isinstance(one, Resolution))
         alike = len({(one.choice.row, identity(one.layer)) for one in served}) == 1
         main = next((one for one in served if not one.excluded), served[0])
-        choice = main.choice if alike else replace(main.choice, preferred={})
+        choice = main.choice if alike else replace(main.choice, preferred=())
         return replace(main, module=module, choice=choice, parts=served)
 
     def _resolve(self, module: str, kind: str, declared: Kind) -> Resolution | Refusal:
@@ -327,23 +349,27 @@ class Resolver:
         choice = self._accept(self.target, found, subject, pack_method)
         return replace(choice, preferred=self._inherited(kind, subject, pack_method))
 
-    def _inherited(self, kind: str, subject: Mapping[str, Any], pack_method: Any) -> dict[str, Choice]:
-        """By platform the choice of the extended target, where this one tries it first."""
+    def _inherited(self, kind: str, subject: Mapping[str, Any], pack_method: Any) -> tuple[Preferred, ...]:
+        """The choices of the extended target that this one tries first, and where."""
         base, extension = self.target.base, self.target.extension
         if base is None or extension is None:
-            return {}
+            return ()
         found = base.kinds[kind].find(subject, pack_method)
         if isinstance(found, Nearest):
-            return {}
+            return ()
         choice = self._accept(base, found, subject, pack_method)
-        return {
-            platform: choice if one.scheme is None else replace(choice, scheme=one.scheme)
+        return tuple(
+            Preferred(
+                choice if one.scheme is None else replace(choice, scheme=one.scheme),
+                frozenset(one.platforms),
+                None if one.with_ is None else frozenset(one.with_),
+                frozenset(one.without or ()),
+            )
             for one in extension.inherited
             if one.row == found.row.id
             and (one.writers is None or self._writer in one.writers)
             and all(found.specs[position] in names for position, names in (one.specs or {}).items())
-            for platform in one.platforms
-        }
+        )
 
     @cached_property
     def _writer(self) -> str:

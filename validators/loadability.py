@@ -105,9 +105,11 @@ def _findings(
             actual=made.architecture or "no architecture",
         )
     shared = all(one.code != _RANKS for one in found)
+    config = context.checkpoint.config or {}
+    dtype = config.get("dtype") or config.get("torch_dtype")
     for one in made.planned:
         if not _fits_anyway(context.modules.by_name.get(one.example), one.kind, rows):
-            yield from _of_modules(one, to, platform, rows)
+            yield from _of_modules(one, to, platform, rows, dtype)
             yield from _of_sizes(one, to, context) if shared else ()
     yield from _experts(context, made)
     yield from _ignored(context, to, rows)
@@ -131,7 +133,9 @@ def _by_other_code(
         )
 
 
-def _of_modules(one: Planned, to: Target, platform: Platform | None, rows: Loading) -> Iterator[Finding]:
+def _of_modules(
+    one: Planned, to: Target, platform: Platform | None, rows: Loading, dtype: str | None
+) -> Iterator[Finding]:
     place: dict[str, Any] = {
         "module": one.example,
         "count": max(one.modules, 1),
@@ -145,12 +149,16 @@ def _of_modules(one: Planned, to: Target, platform: Platform | None, rows: Loadi
         else:
             yield finding(_WRONG, **place, reason=misread)
         return
-    choices = one.answer.choice.on(platform.name) if platform else (one.answer.choice,)
-    problems = [platform and rows.kernel_problem(choice, platform) for choice in choices]
-    if platform is not None and all(problems):
-        yield finding("QF603", **place, platform=str(platform), reason=problems[0])
+    choices = one.answer.choice.on(platform) if platform else (one.answer.choice,)
+    problems = [
+        None if platform is None else rows.kernel_problem(choice, platform, dtype) for choice in choices
+    ]
+    first = problems[0]
+    if first is not None and all(problems):
+        code = "QF603" if first.outcome == OUTCOMES[-1] else _WRONG
+        yield finding(code, **place, platform=str(platform), reason=first.reason)
         return
-    serving = choices[problems.index(next(problem for problem in problems if not problem))]
+    serving = choices[problems.index(None)]
     unread = rows.layout(one.layout, serving.row)
     if unread is not None:
         code = "QF604" if unread["outcome"] == OUTCOMES[-1] else _WRONG

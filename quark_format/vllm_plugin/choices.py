@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+import torch
 from vllm.platforms import current_platform
 
+from quark_format.loading import Platform
 from quark_format.resolver import Choice
 from quark_format.targets import target
 
@@ -14,10 +17,16 @@ TARGET = "vllm-plugin@0.32"
 _KEYS = "vllm.model_executor.layers.quantization.utils.quant_utils"
 
 
-def platform() -> str:
-    """The platform that vLLM runs on, as the tables call it."""
+_FEATURES: dict[str, dict[str, Callable[[], bool]]] = {"cpu": {"amx": torch.cpu._is_amx_tile_supported}}
+"""By platform the features that tables name, and whether vLLM finds them."""
+
+
+def platform() -> Platform:
+    """The platform that vLLM runs on, as the tables call it, with its features."""
     declared = target(TARGET).header.platforms
-    return next((name for name in declared if getattr(current_platform, f"is_{name}")()), declared[0])
+    name = next((name for name in declared if getattr(current_platform, f"is_{name}")()), declared[0])
+    there = (feature for feature, found in _FEATURES.get(name, {}).items() if found())
+    return Platform(name, None, frozenset(there))
 
 
 def load(path: str | None) -> Any:

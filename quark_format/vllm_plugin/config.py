@@ -18,6 +18,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, 
 from vllm.model_executor.models.utils import WeightsMapper
 
 from quark_format.formats import detect, load_config
+from quark_format.plan import described
 from quark_format.resolver import Refusal, Resolution, Resolver
 from quark_format.targets import target
 from quark_format.vllm_plugin.choices import TARGET, load, platform, quant_key
@@ -76,8 +77,8 @@ class QuarkFormatConfig(QuarkConfig):
         Without a quantized cache or attention, scales of outputs belong to their layers.
         """
         declared = target(TARGET).header.kv_cache
-        attention = self.block.get(declared.attention or "")
-        scales = declared.scales if self.kv_cache_config or attention else None
+        attention = declared is not None and self.block.get(declared.attention or "")
+        scales = declared.scales if declared is not None and (self.kv_cache_config or attention) else None
         return (
             WeightsMapper(orig_to_new_suffix={one.from_: one.to for one in scales or ()})
             | QuantizationConfig.get_cache_scale_mapper()
@@ -126,7 +127,7 @@ class QuarkFormatConfig(QuarkConfig):
             return None
         answer = self.resolver.resolve(prefix, kind)
         if isinstance(answer, Refusal):
-            raise QuarkRefusalError(f"{prefix} on {platform()}: {answer.reason}")
+            raise _refusal(prefix, answer, answer.reason)
         return answer
 
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> QuantizeMethodBase | None:
@@ -144,7 +145,7 @@ class QuarkFormatConfig(QuarkConfig):
         try:
             return BUILDERS[answer.kind](request)
         except NoLayoutError as error:
-            raise QuarkRefusalError(f"{prefix} on {platform()}: {error}") from None
+            raise _refusal(prefix, answer, str(error)) from None
 
     def get_quant_method_target(self, prefix: str, layer_type: type[torch.nn.Module]) -> Any:
         """vLLM's question for keys and class without a layer: the keys where vLLM's own row answers."""
@@ -153,9 +154,13 @@ class QuarkFormatConfig(QuarkConfig):
             return None, None, None
         answer = self.resolver.resolve(prefix, kind)
         if isinstance(answer, Refusal):
-            raise QuarkRefusalError(f"{prefix} on {platform()}: {answer.reason}")
+            raise _refusal(prefix, answer, answer.reason)
         first = answer.choice.on(platform())[0]
         return *(quant_key(first.keys.get(position)) for position in ("weight", "input")), load(first.scheme)
+
+
+def _refusal(prefix: str, answer: Resolution | Refusal, reason: str) -> QuarkRefusalError:
+    return QuarkRefusalError(f"{prefix} ({described(answer)}) on {platform()}: {reason}")
 
 
 def _tell_cache_dtype(declared: str) -> None:

@@ -44,12 +44,12 @@ def kernels(reply: Reply) -> set[tuple[str, str, str]]:
 class Loader:
     """One process that has imported vLLM."""
 
-    def __init__(self, log: Path, **environment: str) -> None:
-        """Start it; what vLLM writes goes to `log`."""
+    def __init__(self, log: Path, server: str = "oracle.without_amx", **environment: str) -> None:
+        """Start the module `server`; what vLLM writes goes to `log`."""
         self.log = log
         with log.open("w", encoding="utf-8") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "oracle.without_amx"],
+                [sys.executable, "-P", "-m", server],
                 env={**ENVIRONMENT, **environment},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

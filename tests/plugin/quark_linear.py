@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors.torch import load_file
 
 from plugin.load_server import inputs
 from plugin.quark_experts import Modules
+from plugin.quark_model import imported
+from plugin.served_exports import OURS
+from quark_format.modules import abstract
 from quark_format.names import parts
 from quark_format.resolver import Resolver
+
+TARGET = "vllm-plugin@0.32"
+TOLERANCE = {True: 4e-3, False: 3e-2}
+"""Of a layer's output by whether our kernel serves it, relative to the norm.
+
+vLLM's calculate scales of inputs in float32, and those for FP8 blocks leave inputs as they are.
+"""
 
 
 def deviations(
@@ -32,3 +46,16 @@ def deviations(
         x = inputs(own[0].in_features, output.dtype)
         theirs = torch.cat([module(x[None])[0] for module in own], -1).float()
         yield layer, float((output[:, : theirs.shape[-1]].float() - theirs).norm() / theirs.norm())
+
+
+def too_far(folder: Path, probe: Path, layers: list[dict[str, Any]]) -> dict[str, float]:
+    """Of an export that was loaded, every linear layer whose output is too far from amd-quark's, and how far.
+
+    `probe` has the outputs, `layers` what serves them.
+    """
+    resolver = Resolver(json.loads((folder / "config.json").read_text(encoding="utf-8")), TARGET)
+    outputs = load_file(probe)
+    ours = {one["name"] for one in layers if one["scheme"] == OURS}
+    found = dict(deviations(imported(folder), outputs, resolver))
+    assert found.keys() == {name for name in outputs if not name.endswith("experts")}
+    return {name: error for name, error in found.items() if error > TOLERANCE[abstract(name) in ours]}

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file
 
 from plugin import quark_linear
 from plugin.conftest import Loader, kernels
-from plugin.quark_model import NOT_IMPORTED, imported
+from plugin.quark_model import NOT_IMPORTED
 from plugin.reference_logits import divergence, weight_only
-from plugin.served_exports import DENSE, OURS, REFUSED
-from quark_format.resolver import Resolver
-
-TARGET = "vllm-plugin@0.32"
+from plugin.served_exports import DENSE, REFUSED
 
 KV = {"llama_fp8_kv": "auto", "llama_fp8_kv_custommode": "fp8"}
 FLOOR = 1.5
 """How far logits may be from amd-quark's in float32, as a share of what the model's dtype makes of them."""
-
-TOLERANCE = {True: 4e-3, False: 3e-2}
-"""Of a layer's output by whether it is ours: vLLM's kernels calculate scales of inputs in float32."""
 
 
 @pytest.mark.parametrize("name", list(DENSE))
@@ -38,14 +33,8 @@ def test_export_is_served(exports: Path, loader: Loader, tmp_path: Path, name: s
     if logits:
         own, floor = divergence(exports / "references" / f"{name}.safetensors", reply["logprobs"])
         assert own <= FLOOR * floor
-    if name in NOT_IMPORTED:
-        return
-    outputs = load_file(probe)
-    resolver = Resolver(json.loads((folder / "config.json").read_text(encoding="utf-8")), TARGET)
-    found = dict(quark_linear.deviations(imported(folder), outputs, resolver))
-    assert found.keys() == outputs.keys()
-    for layer, error in found.items():
-        assert error <= TOLERANCE[DENSE[name] == OURS], layer
+    if name not in NOT_IMPORTED:
+        assert not quark_linear.too_far(folder, probe, reply["layers"])
 
 
 @pytest.mark.parametrize("name", ["llama_fp8_ptpc", "llama_int8_pc_dyn", "llama_int4_g128"])
@@ -57,13 +46,40 @@ def test_what_vllm_serves_is_vllms(exports: Path, loader: Loader, stock: Loader,
     assert kernels(ours) == kernels(theirs)
 
 
+def without_weights(folder: Path, config: dict[str, Any]) -> Path:
+    """A checkpoint of which the weights cannot be read: a file that ends within its header."""
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (folder / "model.safetensors").write_bytes((1 << 20).to_bytes(8, "little") + b"{")
+    return folder
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return loaded
+
+
 @pytest.mark.parametrize("name", list(REFUSED))
-def test_what_cannot_be_read_is_refused(exports: Path, loader: Loader, name: str) -> None:
-    """Before weights are read, with module and platform."""
-    reply = loader.load(exports / name)
+def test_what_cannot_be_read_is_refused(exports: Path, loader: Loader, tmp_path: Path, name: str) -> None:
+    """Before weights are read, with module, spec and platform."""
+    reply = loader.load(without_weights(tmp_path, config_of(exports / name)))
     assert not reply["ok"]
     assert REFUSED[name] in reply["error"]
-    assert "model.layers.0.self_attn.qkv_proj on cpu" in reply["error"]
+    assert "model.layers.0.self_attn.qkv_proj (weight uint4 per_group 128) on cpu" in reply["error"]
+
+
+def test_what_no_row_takes_is_refused(exports: Path, loader: Loader, tmp_path: Path) -> None:
+    """Before weights are read, with module, spec, platform, nearest row and what differs."""
+    config = config_of(exports / "llama_fp8_pt_static")
+    layer = config["quantization_config"]["global_quant_config"]
+    layer["bias"] = layer["weight"]
+    reply = loader.load(without_weights(tmp_path, config))
+    assert not reply["ok"]
+    spec = "weight fp8_e4m3 per_tensor, input fp8_e4m3 per_tensor, bias fp8_e4m3 per_tensor"
+    assert f"model.layers.0.self_attn.qkv_proj ({spec}) on cpu" in reply["error"]
+    wish = "the nearest row `linear.reference` differs: number of bias stages is `1` (wanted: `0`)"
+    assert wish in reply["error"]
+    config["quantization_config"] = config_of(exports / "llama_fp8_pt_static")["quantization_config"]
+    assert "header" in loader.load(without_weights(tmp_path, config))["error"].lower()
 
 
 @pytest.mark.parametrize("name", list(KV))

@@ -171,6 +171,14 @@ class Inherited(BaseModel):
     Only for checkpoints of these writers.
     """
     platforms: list[str]
+    with_: Annotated[list[str] | None, Field(alias="with", min_length=1)] = None
+    """
+    Only on devices with one of these features, as in cpu:amx.
+    """
+    without: Annotated[list[str] | None, Field(min_length=1)] = None
+    """
+    Only on devices with none of these features.
+    """
     reason: Annotated[str, Field(min_length=1)]
     """
     Why not on other platforms, or not with other specs.
@@ -192,7 +200,7 @@ class CacheScale(BaseModel):
 
 class KvCache(BaseModel):
     """
-    Layer configs whose `output_tensors` the target takes for the KV cache and then forgets.
+    Layer configs whose `output_tensors` the target takes for the KV cache and then forgets; absent: they stay what they are.
     """
 
     model_config = ConfigDict(
@@ -253,9 +261,13 @@ class Target(BaseModel):
     """
     The reader of names.json whose semantics the target has.
     """
-    kv_cache: Annotated[KvCache, Field(title="KvCache")]
+    names_as_written: Literal[True] | None = None
     """
-    Layer configs whose `output_tensors` the target takes for the KV cache and then forgets.
+    The names in the config are taken as they are; otherwise they are renamed as the checkpoint's modules are.
+    """
+    kv_cache: Annotated[KvCache | None, Field(title="KvCache")] = None
+    """
+    Layer configs whose `output_tensors` the target takes for the KV cache and then forgets; absent: they stay what they are.
     """
     roles: dict[str, str]
     """
@@ -294,8 +306,11 @@ class ExpertMapping(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
     )
-    gate: str
-    down: str
+    gate: str | None
+    """
+    null, as all three: the target holds all experts in one parameter and takes no projections of single ones.
+    """
+    down: str | None
     up: str | None
     """
     null: the experts have no gate, and `gate` is their first projection.
