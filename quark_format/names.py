@@ -54,6 +54,7 @@ class Reader:
     exclude: Semantics
     layers: Semantics
     fused: bool
+    fused_by_name: bool
     experts_by_children: bool
 
 
@@ -85,7 +86,11 @@ def reader(name: str, version: str | None = None) -> Reader:
         raise KeyError(f"{name} {version or ''}".strip())
     row = max(rows, key=lambda candidate: _release(candidate["since"]))
     return Reader(
-        _semantics(row["exclude"]), _semantics(row["layers"]), row["fused"], row["experts_by_children"]
+        _semantics(row["exclude"]),
+        _semantics(row["layers"]),
+        row["fused"],
+        row.get("fused_by_name", False),
+        row["experts_by_children"],
     )
 
 
@@ -286,6 +291,7 @@ class Exclusion:
         listed = [pattern for pattern in patterns if isinstance(pattern, str)]
         self._matcher = Matcher(listed, semantics.exclude)
         self._fused: Fused = (fused or {}) if semantics.fused else {}
+        self._by_name = semantics.fused_by_name
         self._parents = frozenset(_with_parents(listed, semantics) if semantics.experts_by_children else ())
         self.problems = self._matcher.problems
 
@@ -301,9 +307,9 @@ class Exclusion:
         """
         if experts and name in self._parents:
             return True
-        if self._matcher.matches(name):
-            return True
         names = parts(name, self._fused)
+        if (names is None or self._by_name) and self._matcher.matches(name):
+            return True
         if names is None:
             return False
         captured = {part: self._matcher.first(part) for part in names}

@@ -158,9 +158,15 @@ def experts(source: str, wanted: list[list[str | None]]) -> dict[str, Any]:
 
 
 def mxfp4(module: Any, wanted: list[list[str | None]]) -> list[Any]:
-    """The backends that select_mxfp4_moe_backend tries for the family's one activation key, in order."""
+    """The backends that select_mxfp4_moe_backend tries for the family's one activation key, in order.
+
+    Last come those that it names in its source for a platform.
+    """
     ((_, key),) = wanted
-    return list(module._filter_by_activation(module._get_priority_backends_for_gpt_oss(), asked(key)))
+    listed = module._filter_by_activation(module._get_priority_backends_for_gpt_oss(), asked(key))
+    source = inspect.getsource(module.select_mxfp4_moe_backend)
+    last = re.findall(r"^ +backend = Mxfp4MoeBackend\.(\w+)", source, re.MULTILINE)
+    return [*listed, *(module.Mxfp4MoeBackend[name] for name in last)]
 
 
 def nvfp4(module: Any, _wanted: list[list[str | None]]) -> list[Any]:

@@ -157,10 +157,10 @@ def target_schemes(target: Target) -> Iterator[str]:
         home, _, name = str(row.scheme).rpartition(".")
         kept = getattr(importlib.import_module(home), name, None)
         for position, attribute in {"weight": "weight", "input": "activation"}.items():
-            supported = getattr(kept, f"supported_{attribute}_quant_keys", None)
+            supported: list[Any] | None = getattr(kept, f"supported_{attribute}_quant_keys", None)
             for spec in row.specs[position] if supported is not None else ():
                 key = target.schemes.specs[spec].key
-                if (None if key is None else getattr(keys, key, key)) not in supported:
+                if (None if key is None else getattr(keys, key, key)) not in (supported or ()):
                     yield f"row {row.id}: {name} does not support {key} for the {position}"
 
 
