@@ -28,10 +28,19 @@ class Format(StrEnum):
 
 
 def resolve(
-    checkpoint: Annotated[Path, typer.Argument(help="A folder, or a config.json.", show_default=False)],
-    to: Annotated[str, typer.Option("--target", help="The consumer, with or without a version.")] = "vllm",
+    checkpoint: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CHECKPOINT", help="A checkpoint's folder, or a config.json.", show_default=False
+        ),
+    ],
+    to: Annotated[
+        str,
+        typer.Option("--target", metavar="NAME[@VERSION]", help="The consumer, at its newest or a version."),
+    ] = "vllm",
     platform: Annotated[
-        str | None, typer.Option(help="List the kernels of this platform, such as cpu or rocm.")
+        str | None,
+        typer.Option(metavar="NAME", help="List the kernels of this platform alone, such as cpu or rocm."),
     ] = None,
     style: Annotated[Format, typer.Option("--format", help="How to write the answer.")] = Format.text,
 ) -> None:

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 
 
 def serve_check(
-    checkpoint: Annotated[Path, typer.Argument(help="A folder.", exists=True, file_okay=False)],
-    tokens: Annotated[int, typer.Option(min=1, help="How many tokens to generate.")] = 8,
-    tensor_parallel: Annotated[int, typer.Option(min=1, help="Over how many ranks.")] = 1,
-    kv_cache_dtype: Annotated[str, typer.Option(help="As in vLLM.")] = "auto",
+    checkpoint: Annotated[
+        Path,
+        typer.Argument(metavar="CHECKPOINT", help="A checkpoint's folder.", exists=True, file_okay=False),
+    ],
+    tokens: Annotated[int, typer.Option(min=1, metavar="N", help="How many tokens to generate.")] = 8,
+    tensor_parallel: Annotated[int, typer.Option(min=1, metavar="N", help="Over how many ranks.")] = 1,
+    kv_cache_dtype: Annotated[str, typer.Option(metavar="DTYPE", help="As in vLLM.")] = "auto",
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON document.")] = False,
 ) -> None:

@@ -33,6 +33,7 @@ def page(mapping: Json) -> str:
     there = sum(one["format"] is not None for one in presets.values())
     used = {spec for one in presets.values() for spec in (one["weight"], one["input"])}
     others = [name for name in specs if name not in used]
+    stored = list(dict.fromkeys(one["layout"] for one in presets.values() if one["layout"]))
     return "\n".join(
         (
             INTRODUCTION.format(distribution=mapping["distribution"], mapping=MAPPING),
@@ -40,8 +41,10 @@ def page(mapping: Json) -> str:
             "an equivalent.\n",
             markdown_table(
                 ("Preset", "Expressible", "Weight", "Input", "Format", "Stored tensors"),
-                (_preset(name, one, specs) for name, one in presets.items()),
+                (_preset(name, one, specs, stored) for name, one in presets.items()),
             ),
+            "How the stored tensors differ from Quark's:\n",
+            "".join(f"{number}. {text(words)}\n" for number, words in enumerate(stored, 1)),
             "## Specs in detail\n",
             markdown_table(
                 ("Spec", "In Quark", "As QuantizationArgs", "Lost, or why not"),
@@ -78,10 +81,11 @@ def page(mapping: Json) -> str:
     )
 
 
-def _preset(name: str, one: Json, specs: Json) -> tuple[str, ...]:
+def _preset(name: str, one: Json, specs: Json, layouts: list[str]) -> tuple[str, ...]:
     parts = [_equivalent(name_of, specs) for name_of in (one["weight"], one["input"])]
     stored = code(one["format"]) if one["format"] else "none"
-    return code(name), "yes" if one["format"] else "**no**", *parts, stored, text(one["layout"])
+    number = str(layouts.index(one["layout"]) + 1) if one["layout"] else ""
+    return code(name), "yes" if one["format"] else "**no**", *parts, stored, number
 
 
 def _equivalent(name: str | None, specs: Json) -> str:

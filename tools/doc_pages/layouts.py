@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 INTRODUCTION = """\
 Which tensors a module stores for a spec. `out` and `in` are the sizes of the layer; a shape of `[]` may also
-be written as `[1]`. A row whose tensors cannot be exported says why.
+be written as `[1]`. Where Quark cannot export a spec, its row says why.
 """
 
 
@@ -33,25 +33,24 @@ def page(version: str) -> str:
     parts = [f"# Layouts, format {version}\n\n{INTRODUCTION}\nOther versions: {links}.\n"]
     for part in dict.fromkeys(row["part"] for row in declared["rows"]):
         parts.append(f"## {part.capitalize()}\n")
-        rows = [_row(row) for row in declared["rows"] if row["part"] == part]
+        rows = [_row(row, declared["dtype_sets"]) for row in declared["rows"] if row["part"] == part]
         parts.append(markdown_table(("Layout", "Spec", "Written by", "Tensors"), rows))
-    parts.append("## Sets of dtypes\n")
-    parts.append(markdown_table(("Set", "Depends on", "Dtypes"), _sets(declared["dtype_sets"])))
+    parts.append("## Dtypes by field of the spec {#dtypes}\n")
+    parts.append(markdown_table(("Of", "Field", "Value and dtypes"), _sets(declared["dtype_sets"])))
     return "\n".join(parts)
 
 
-def _row(row: Json) -> tuple[str, str, str, str]:
+def _row(row: Json, sets: Json) -> tuple[str, str, str, str]:
     title = f"{code(row['id'].partition('/')[2])}<br>{text(row['title'])}"
-    tensors = "<br>".join(_tensor(one) for one in row["tensors"])
+    tensors = "<br>".join(_tensor(one, row, sets) for one in row["tensors"])
     if row["unexportable"]:
         tensors = f"none: {text(row['unexportable'])}"
-    by = (
-        f"{', '.join(row['writers'])}<br>{', '.join(row['modes'])} mode<br>{', '.join(row['weight_formats'])}"
-    )
+    modes = f"{', '.join(row['modes'])} mode"
+    by = (", ".join(row["writers"]), modes, ", ".join(row["weight_formats"]))
     return (
         title,
         "<br>then ".join(_stage(stage) for stage in row["stages"]) or "no spec",
-        text(by).replace(r"\<br\>", "<br>"),
+        "<br>".join(map(text, by)),
         tensors or "none",
     )
 
@@ -60,11 +59,21 @@ def _stage(stage: Json) -> str:
     return "; ".join(f"{field} {codes(wanted)}" for field, wanted in stage.items()) or "any"
 
 
-def _tensor(tensor: Json) -> str:
-    dtypes = tensor["dtypes"]
-    named = f"set *{text(dtypes['set'])}*" if isinstance(dtypes, dict) else codes(dtypes)
+def _tensor(tensor: Json, row: Json, sets: Json) -> str:
     optional = " (optional)" if tensor.get("optional") else ""
-    return f"{code(tensor['suffix'])}: {named} {code(_shape(tensor.get('shape')))}{optional}"
+    shape = code(_shape(tensor.get("shape")))
+    return f"{code(tensor['suffix'])}: {_dtypes(tensor['dtypes'], row, sets)} {shape}{optional}"
+
+
+def _dtypes(declared: Any, row: Json, sets: Json) -> str:
+    """The dtypes of a tensor; where a field decides that the row leaves open, a link to what it decides."""
+    chosen = sets[declared["set"]] if isinstance(declared, dict) else {"dtypes": declared}
+    if "dtypes" in chosen:
+        return codes(chosen["dtypes"])
+    field, cases = chosen["by"], chosen["cases"]
+    listed = (value for stage in row["stages"] for value in stage.get(field, ()))
+    found = dict.fromkeys(dtype for value in listed for dtype in cases.get(value, ()))
+    return codes(found) or f"[by {code(field)}](#dtypes)"
 
 
 def _shape(shape: Any) -> str:
@@ -85,9 +94,7 @@ def _term(term: Json) -> str:
 
 def _sets(sets: Json) -> Iterator[tuple[str, str, str]]:
     for name, content in sets.items():
-        if "dtypes" in content:
-            yield text(name), "", codes(content["dtypes"])
-        else:
+        if "by" in content:
             told = "<br>".join(
                 f"{code(value)}: {codes(dtypes)}" for value, dtypes in content["cases"].items()
             )

@@ -25,10 +25,10 @@ INTRODUCTION = """\
 # Schemes, platforms and versions
 
 What the declared targets do with real exports, one row a scheme: ✓ loads; no: does not;
-**✗ wrong** loads, but computes something else. The answers are those of
-`quark-validate --target TARGET --platform PLATFORM`, which says why; on a CPU they are held against real
-loads. A platform is asked for without a device here; `cuda:90` or `rocm:gfx942` may tell more. Versions are
-those of the exports at hand that have the scheme and load alike.
+**✗ wrong** loads, but computes something else; on every platform, or on those that are named. The answers
+are those of `quark-validate --target TARGET --platform PLATFORM`, which says why; on a CPU they are held
+against real loads. A platform is asked for without a device here; `cuda:90` or `rocm:gfx942` may tell more.
+Versions are those of the exports at hand that have the scheme and load alike.
 """
 
 
@@ -90,7 +90,7 @@ def page(rows: list[Row]) -> str:
     """The tables, one for each model type."""
     order = [entry["version"] for entry in table("catalog.json")["versions"]]
     parts = [INTRODUCTION]
-    heads = ("Weight", "Input", "Versions", *(f"{one} {platform}" for one, platform in columns()), "Export")
+    heads = ("Weight", "Input", "Versions", *targets(), "Export")
     for model in sorted({row.model for row in rows}):
         alike: dict[tuple[str, str, tuple[str, ...]], list[Row]] = {}
         for row in rows:
@@ -101,10 +101,20 @@ def page(rows: list[Row]) -> str:
                 text(weight),
                 text(into),
                 ", ".join(sorted({row.version for row in same}, key=order.index)),
-                *outcomes,
+                *_by_target(outcomes),
                 code(same[0].export),
             )
             for (weight, into, outcomes), same in sorted(alike.items())
         )
         parts.append(f"## {code(model)}\n\n{markdown_table(heads, told)}")
     return "\n".join(parts)
+
+
+def _by_target(outcomes: tuple[str, ...]) -> Iterator[str]:
+    """A cell for each target: its answer, or each of its answers with the platforms that have it."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for (target, platform), outcome in zip(columns(), outcomes, strict=True):
+        found.setdefault(target, {}).setdefault(outcome, []).append(platform)
+    for answers in found.values():
+        told = (f"{outcome} {', '.join(platforms)}" for outcome, platforms in answers.items())
+        yield next(iter(answers)) if len(answers) == 1 else "<br>".join(told)

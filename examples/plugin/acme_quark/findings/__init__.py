@@ -11,10 +11,9 @@ ROWS = 128
 
 
 def check(context: Context) -> Iterator[Finding]:
-    """Find the quantized weights whose rows are no multiple of what the kernel computes at once."""
-    for module in context.modules.by_name.values():
+    """Find quantized weights whose rows are no multiple of ROWS."""
+    for name, module in context.modules.by_name.items():
         weight = module.weight
         if module.scales and weight is not None and weight.shape[0] % ROWS:
-            yield finding(
-                "ACME001", module=module.name, tensor=weight.name, actual=weight.shape[0], expected=ROWS
-            )
+            places = {"module": name, "tensor": weight.name}
+            yield finding("ACME001", **places, actual=weight.shape[0], expected=ROWS)
