@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from quark_format.declarations import stages
 
 if TYPE_CHECKING:
-    from quark_format.resolver import Choice
+    from quark_format.resolver import Choice, Refusal
     from quark_format.targets import Target
 
 Outcome = Literal["loads", "wrong", "fails"]
@@ -68,6 +68,14 @@ class Loading:
             ):
                 return str(row["reason"])
         return None
+
+    def unread(self, refused: Refusal) -> bool:
+        """Whether the target does not look at the fields for which the tables refuse a spec."""
+        told = {one.field for one in refused.differences}
+        return bool(told) and any(
+            _one_of(refused.nearest, row["rows"]) and told <= set(row["fields"])
+            for row in self.raw.get("unread", ())
+        )
 
     def layout(self, layout: str | None, row: str | None) -> Mapping[str, Any] | None:
         """The row that says that the scheme `row` does not take tensors of `layout`."""

@@ -60,12 +60,10 @@ def _missing(checkpoint: Checkpoint) -> Finding:
     newest = table("catalog.json")["versions"][-1]["version"]
     modules = group(checkpoint.tensors, table(f"v{newest}/tensors.json")).by_name.values()
     module = next((module for module in modules if module.scales), None)
-    hint = (
-        f", although `{module.tensors[module.scales[0]].name}` is a scale of a quantized weight"
-        if module
-        else ""
-    )
-    return finding("QF201", file=checkpoint.config_file, where=checkpoint.config_file, hint=hint)
+    scale = module.tensors[module.scales[0]].name if module else None
+    hint = f", although `{scale}` is a scale of a quantized weight" if scale else ""
+    file = checkpoint.config_file
+    return finding("QF201", file=file, tensor=scale, where=file, hint=hint)
 
 
 def _conflicts(checkpoint: Checkpoint, located: list[tuple[str, Any]]) -> Iterator[Finding]:

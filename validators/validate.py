@@ -54,7 +54,8 @@ def validate(  # noqa: PLR0913 - one parameter for each thing that can be asked
 
     `target` is a consumer such as "vllm@0.32", or several: what it cannot load is an error. `platform` is
     where it is to run, such as "cpu", "cuda:90" or "rocm:gfx942"; without it kernels are not asked for.
-    With `verdicts` and without a target, the report tells what each known one does, as information.
+    With `verdicts` and without a target, the report tells what the newest release of each consumer does, as
+    information.
 
     `tensor_parallel_size` is the number of ranks it is to be split over; with `expert_parallel` each routed
     expert stays whole on one of them. Nothing else raises for what is wrong with the checkpoint: that is what
@@ -65,34 +66,39 @@ def validate(  # noqa: PLR0913 - one parameter for each thing that can be asked
         PluginError: an installed plugin cannot be used.
     """
     with collector_paused():
-        report, context = _report(path, tensor_parallel_size, Values(values), expert_parallel)
+        report, context, every = _report(path, tensor_parallel_size, Values(values), expert_parallel)
         names = [target] if isinstance(target, str) else list(target or ())
         if not names and not verdicts:
             return report
-        return _for_targets(report, context, names, platform)
+        return _for_targets(report, context, every, names, platform)
 
 
 def _for_targets(
-    report: Report, context: Context | None, names: Sequence[str], platform: str | None
+    report: Report,
+    context: Context | None,
+    every: Sequence[Finding],
+    names: Sequence[str],
+    platform: str | None,
 ) -> Report:
-    """`report` with a verdict for each target, of all of them where none is named.
+    """`report` with a verdict for each target, where none is named for the newest of each consumer.
 
-    What a named target does not load is a finding.
+    What a named target does not load is a finding. `every` has the report's findings before they were merged.
     """
     from quark_format.loading import Platform  # noqa: PLC0415 - the tables of targets take a while
     from quark_format.plugins import blamed  # noqa: PLC0415
+    from quark_format.targets import newest  # noqa: PLC0415
     from quark_format.targets import target as find  # noqa: PLC0415
-    from quark_format.targets import targets  # noqa: PLC0415
-    from quark_format.validators.loadability import judge  # noqa: PLC0415
+    from quark_format.validators.loadability import judge, judge_unread  # noqa: PLC0415
 
-    wanted = [find(name) for name in names or targets()]
-    if context is None:
-        return report
+    wanted = [find(name) for name in names] or newest()
     place = None if platform is None else Platform.parse(platform)
+    if context is None:
+        verdicts = [judge_unread(every, one, place) for one in wanted]
+        return replace(report, targets=tuple(verdict for verdict in verdicts if verdict))
     judged = []
     for one in wanted:
         with blamed(one.entry):
-            judged.append(judge(context, report.findings, one, place))
+            judged.append(judge(context, every, one, place))
     found = merged(one for findings, _ in judged for one in findings) if names else []
     return replace(
         report, findings=(*report.findings, *found), targets=tuple(verdict for _, verdict in judged)
@@ -101,15 +107,16 @@ def _for_targets(
 
 def _report(
     path: str | os.PathLike[str], tensor_parallel_size: int, wanted: Values, expert_parallel: bool = False
-) -> tuple[Report, Context | None]:
+) -> tuple[Report, Context | None, list[Finding]]:
     checkpoint = read_checkpoint(path)
     context, found = _judge(checkpoint, tensor_parallel_size, expert_parallel)
     if context is not None and wanted is not Values.NONE:
         found += value_checks.check(replace(context, checkpoint=checkpoint), wanted)
+    every = [*container.check(checkpoint), *found]
     report = Report(
         path=str(path),
         readable=checkpoint.readable,
-        findings=tuple(merged([*container.check(checkpoint), *found])),
+        findings=tuple(merged(every)),
         format_version=context.version if context else None,
         mode=context.mode if context else None,
         writer=context.writer if context and checkpoint.tensor_count else None,
@@ -117,7 +124,7 @@ def _report(
         shards=len(checkpoint.shards),
         tensor_bytes=checkpoint.tensor_bytes,
     )
-    return report, context
+    return report, context, every
 
 
 def _context(

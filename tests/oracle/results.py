@@ -6,10 +6,14 @@ import csv
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 TABLES = Path(__file__).parents[1] / "data" / "oracle"
-RUNS, FAILS = "runs", "fails"
+RUNS, FAILS, WRONG = "runs", "fails", "wrong"
+CLOSE = 1e-4
+"""Divergence below which answers count as the same."""
 _MARK = "# "
+_FORMAT: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None}
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,14 @@ class Result:
         """Whether the verdict is right about loading."""
         return (self.did == FAILS) == (self.verdict == FAILS)
 
+    def computes(self, base: Result | None) -> str:
+        """The right verdict on a mutant of `base` that runs, by how far its answers are from those of the base.
+
+        Answers that are the same are as right as the base's.
+        """
+        same = self.kl != "nan" and float(self.kl) < CLOSE
+        return base.verdict if same and base else WRONG
+
 
 def _path(target: str) -> Path:
     return TABLES / f"{target}.tsv"
@@ -46,7 +58,7 @@ def write(target: str, results: Iterable[Result], versions: str) -> None:
     with _path(target).open("w", encoding="utf-8", newline="") as file:
         file.write(f"{_MARK}{versions}\n")
         columns = [field.name for field in fields(Result)]
-        rows = csv.DictWriter(file, columns, delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_NONE)
+        rows = csv.DictWriter(file, columns, lineterminator="\n", **_FORMAT)
         rows.writeheader()
         rows.writerows(asdict(one) for one in sorted(results, key=lambda one: one.case))
 
@@ -55,5 +67,5 @@ def read(target: str) -> tuple[str, list[Result]]:
     """Return the line with the versions and the rows."""
     with _path(target).open(encoding="utf-8", newline="") as file:
         versions = file.readline().removeprefix(_MARK).strip()
-        rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        rows = csv.DictReader(file, **_FORMAT)
         return versions, [Result(**row) for row in rows]

@@ -14,7 +14,7 @@ class VllmExport(BaseModel):
 
     kv_cache_group: list[str]
     """
-    null or absent raises TypeError, since its length is taken (quark/quark.py:284).
+    null or absent raises TypeError, since its length is taken (quark/quark.py:284); a string is read as its letters.
     """
     pack_method: str | None = None
     """
@@ -34,7 +34,7 @@ class VllmConfig(BaseModel):
     """
     exclude: list[str]
     """
-    null or absent raises TypeError, since it is made a list (utils/config_utils.py:355).
+    null or absent raises TypeError, since it is made a list (utils/config_utils.py:355); a string is read as its letters.
     """
     global_quant_config: dict[str, Any]
     """

@@ -21,3 +21,5 @@ class VllmPluginConfig(BaseModel):
     exclude: list[str] | None = None
     export: Annotated[VllmPluginExport | None, Field(title="VllmPluginExport")] = None
     layer_quant_config: dict[str, Any] | None = None
+    layer_type_quant_config: dict[str, Any] | None = None
+    kv_cache_quant_config: dict[str, Any] | None = None

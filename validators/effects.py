@@ -1,0 +1,226 @@
+"""What a finding about the format means for a load: the rows `findings` of a target's loading table."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cache
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from quark_format.declarations import PARTS, stages
+from quark_format.modules import abstract
+from quark_format.resolver import Refusal
+from quark_format.roles import is_float
+from quark_format.tables import table
+from quark_format.validators.parallel import split_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from quark_format.layouts import Deviation
+    from quark_format.loading import Loading, Outcome
+    from quark_format.modules import Module
+    from quark_format.plan import Plan, Planned
+    from quark_format.validators.context import Context
+    from quark_format.validators.findings import Finding
+
+
+@dataclass(frozen=True)
+class Effects:
+    """The effects of findings on a load by one target.
+
+    `context` is None where the checkpoint has no config of Quark, `plan` where the target refuses it whole.
+    """
+
+    rows: Loading
+    context: Context | None = None
+    plan: Plan | None = None
+    _by_code: Mapping[str, list[Mapping[str, Any]]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Index the rows."""
+        by_code: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+        for row in self.rows.raw["findings"]:
+            for code in row["codes"]:
+                by_code[code].append(row)
+        object.__setattr__(self, "_by_code", by_code)
+
+    def of(self, one: Finding) -> Outcome | None:
+        """What the finding means: the outcome of the first row that fits, None where none does."""
+        for row in self._by_code.get(one.code, ()):
+            if all(_CONDITIONS[name](self, one, wanted) for name, wanted in row.get("when", {}).items()):
+                outcome: Outcome = row["outcome"]
+                return outcome
+        return None
+
+    def told(self, found: Iterable[Finding]) -> list[tuple[Outcome, str]]:
+        """The effects of all findings that have one, with their messages."""
+        return [(effect, one.message) for one in found if (effect := self.of(one))]
+
+    def plain(self, name: str) -> bool:
+        """Whether the target builds the module of the checkpoint, one that can be quantized, unquantized."""
+        planned = self._planned(name)
+        if planned is None:
+            return False
+        if planned.kind in self.rows.raw["unquantized"]["kinds"]:
+            return True
+        answer = planned.answer
+        layer = answer.layer if isinstance(answer.layer, dict) else {}
+        return not isinstance(answer, Refusal) and not stages(layer.get(PARTS["weight"]))
+
+    def below_linear(self, name: str) -> bool:
+        """Whether `name` is one of a tensor or module below a linear layer."""
+        holder = name if self.plan is None else self.plan.implementation.rename(name)
+        leaf = holder.rpartition(".")[0].rpartition(".")[2]
+        return leaf in _linear_leaves() or (self.plan is not None and leaf in self.plan.implementation.joined)
+
+    def _planned(self, name: str) -> Planned | None:
+        return None if self.plan is None else self.plan.by_module.get(name)
+
+    def _module(self, one: Finding) -> Module | None:
+        return None if self.context is None else self.context.modules.by_name.get(_name(one))
+
+    def _file(self, one: Finding, globs: Iterable[str]) -> bool:
+        return _like(one.file, globs)
+
+    def _pointer(self, one: Finding, globs: Iterable[str]) -> bool:
+        return _like(one.pointer, globs)
+
+    def _tensor(self, one: Finding, globs: Iterable[str]) -> bool:
+        return _like(one.tensor, globs)
+
+    def _row(self, one: Finding, globs: Iterable[str]) -> bool:
+        planned = self._planned(_name(one))
+        if planned is None:
+            return False
+        answer = planned.answer
+        return _like(answer.nearest if isinstance(answer, Refusal) else answer.choice.row, globs)
+
+    def _stage(self, one: Finding, wanted: Mapping[str, Mapping[str, list[Any]]]) -> bool:
+        planned = self._planned(_name(one))
+        layer = planned.answer.layer if planned else None
+        return isinstance(layer, dict) and all(
+            next(iter(stages(layer.get(PARTS[part]))), {}).get(key) in values
+            for part, fields in wanted.items()
+            for key, values in fields.items()
+        )
+
+    def _float(self, one: Finding, wanted: bool) -> bool:
+        tensor = self.context.checkpoint.tensors.get(one.tensor or "") if self.context else None
+        return tensor is not None and is_float(tensor.dtype) == wanted
+
+    def _dtype(self, one: Finding, wanted: Iterable[str]) -> bool:
+        tensor = self.context.checkpoint.tensors.get(one.tensor or "") if self.context else None
+        return tensor is not None and tensor.dtype in wanted
+
+    def _quantized(self, one: Finding, wanted: bool) -> bool:
+        known = self.plan is None or _name(one) in self.plan.by_module
+        return (known and not self.plain(_name(one))) == wanted
+
+    def _linear(self, one: Finding, wanted: bool) -> bool:
+        return (_name(one).rpartition(".")[2] in _linear_leaves()) == wanted
+
+    def _single(self, one: Finding, wanted: bool) -> bool:
+        stored = self.context.checkpoint.tensors.get(one.tensor or "") if self.context else None
+        return (stored is not None and prod(stored.shape) == 1) == wanted
+
+    def _boxed(self, one: Finding, wanted: bool) -> bool:
+        deviation = self._deviation(one)
+        return (deviation is not None and prod(deviation.shape or ()) == 1) == wanted
+
+    def _overwritten(self, one: Finding, wanted: bool) -> bool:
+        """Whether the target keeps one tensor for the modules that it joins, that of another one."""
+        leaf = _name(one).rpartition(".")[2]
+        joined = {} if self.plan is None else self.plan.implementation.joined
+        members = self.plan.implementation.fused[joined[leaf]] if self.plan and leaf in joined else (leaf,)
+        return (leaf != max(members)) == wanted
+
+    def _renamed(self, one: Finding, wanted: bool) -> bool:
+        """Whether a module lies beside that no other layer has."""
+        parent = _name(one).rpartition(".")[0]
+        own: set[str] = set()
+        others: set[str] = set()
+        for name in self.context.modules.by_name if self.context else ():
+            holder, _, leaf = name.rpartition(".")
+            if abstract(holder) == abstract(parent):
+                (own if holder == parent else others).add(leaf)
+        return (bool(others) and not own <= others) == wanted
+
+    def _taken(self, one: Finding, wanted: bool) -> bool:
+        """Whether the target takes the tensor although its shape is another."""
+        deviation = self._deviation(one)
+        suffix = (one.tensor or "").rpartition(".")[2]
+        row = next((row for row in self.rows.raw["shapes"] if self._shape_row(one, row, suffix)), None)
+        module = self._module(one)
+        if row is None or module is None or deviation is None:
+            return not wanted
+        return self._fits(module, deviation, row) == wanted
+
+    def _deviation(self, one: Finding) -> Deviation | None:
+        """How the shape of the tensor differs from what the format says."""
+        entry = self.context.by_module.get(_name(one)) if self.context else None
+        suffix = (one.tensor or "").rpartition(".")[2]
+        deviations = entry.fit.deviations if entry else ()
+        return next((d for d in deviations if d.suffix == suffix and d.shape is not None), None)
+
+    def _shape_row(self, one: Finding, row: Mapping[str, Any], suffix: str) -> bool:
+        return self._row(one, row["rows"]) and _like(suffix, row["suffixes"])
+
+    def _fits(self, module: Module, deviation: Deviation, row: Mapping[str, Any]) -> bool:
+        stored, expected = module.tensors[deviation.suffix].shape, deviation.shape or ()
+        if row.get("column") and stored == (*expected, 1):
+            return True
+        if len(stored) != len(expected):
+            return False
+        last = len(expected) - 1
+        if row.get("filled") and (self._joins(module) or stored[last] < expected[last]):
+            return all(one in (1, other) for one, other in zip(stored[:last], expected[:last], strict=True))
+        cut = self._shared_axis(module, deviation)
+        return all(
+            one == other or (at == cut and one > other)
+            for at, (one, other) in enumerate(zip(stored, expected, strict=True))
+        )
+
+    def _joins(self, module: Module) -> bool:
+        return self.plan is not None and module.name.rpartition(".")[2] in self.plan.implementation.joined
+
+    def _shared_axis(self, module: Module, deviation: Deviation) -> int | None:
+        """The axis of the tensor that ranks share, of which each takes its part and leaves the rest."""
+        dim = split_of(self.context, module.name)[0] if self.context else None
+        entry = next((one for one in deviation.row.entries if one.suffix == deviation.suffix), None)
+        shape = entry.shape if entry and isinstance(entry.shape, tuple) else ()
+        return next((at for at, term in enumerate(shape) if term.of == dim), None)
+
+
+@cache
+def _linear_leaves() -> frozenset[str]:
+    rows = table("roles.json")["parallel"]["modules"]
+    return frozenset(leaf for row in rows if "padded_to" not in row for leaf in row["modules"])
+
+
+def _name(one: Finding) -> str:
+    return one.module or (one.tensor or "").rpartition(".")[0]
+
+
+def _like(name: str | None, globs: Iterable[str]) -> bool:
+    return name is not None and any(fnmatchcase(name, glob) for glob in globs)
+
+
+_CONDITIONS: Mapping[str, Callable[[Effects, Finding, Any], bool]] = {
+    "files": Effects._file,
+    "pointers": Effects._pointer,
+    "tensors": Effects._tensor,
+    "rows": Effects._row,
+    "stage": Effects._stage,
+    "dtypes": Effects._dtype,  # noqa: SLF001
+    "float": Effects._float,
+    "quantized": Effects._quantized,
+    "linear": Effects._linear,
+    "single": Effects._single,
+    "boxed": Effects._boxed,
+    "overwritten": Effects._overwritten,
+    "renamed": Effects._renamed,
+    "taken": Effects._taken,
+}
