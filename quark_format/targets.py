@@ -159,6 +159,11 @@ def _release(one: Target) -> tuple[int, ...]:
     return tuple(int(part) for part in one.header.version.split("."))
 
 
+def newest() -> list[Target]:
+    """The newest release of every consumer."""
+    return list({one.header.name: one for one in targets().values()}.values())
+
+
 def target(name: str) -> Target:
     """The target `name`, such as `vllm@0.32`, or without a version the newest of that consumer.
 

@@ -478,6 +478,17 @@ def architectures() -> dict[str, Any]:
     }
 
 
+def spelled_out(tables: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Each architecture with the values that its entry names."""
+    homes = {"fused": "fused", "sometimes_fused": "fused", "renames": "renames", "experts": "experts"}
+    return {
+        name: {"class": one["class"], "inner": one.get("inner", False)}
+        | {key: tables[home].get(one.get(key)) for key, home in homes.items()}
+        for one in tables["implementations"]
+        for name in one["architectures"]
+    }
+
+
 def main() -> int:
     """Write architectures.json, or with `--check` compare it."""
     parser = argparse.ArgumentParser(description=__doc__)

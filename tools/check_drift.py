@@ -181,23 +181,12 @@ def target_kernels(target: Target) -> Iterator[str]:
 
 def target_architectures(target: Target) -> Iterator[str]:
     """The architectures of vLLM, and how each joins and renames modules."""
-    declared = spelled_out(table(f"targets/{target.folder}/architectures.json"))
-    installed = spelled_out(build_architectures.architectures())
+    declared = build_architectures.spelled_out(table(f"targets/{target.folder}/architectures.json"))
+    installed = build_architectures.spelled_out(build_architectures.architectures())
     yield from differences("architecture", declared, installed)
     for name in sorted(declared.keys() & installed.keys()):
         if declared[name] != installed[name]:
             yield f"architecture `{name}` joins or renames modules otherwise"
-
-
-def spelled_out(tables: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Each architecture with the values that its entry names."""
-    homes = {"fused": "fused", "sometimes_fused": "fused", "renames": "renames", "experts": "experts"}
-    return {
-        name: {"class": one["class"], "inner": one.get("inner", False)}
-        | {key: tables[home].get(one.get(key)) for key, home in homes.items()}
-        for one in tables["implementations"]
-        for name in one["architectures"]
-    }
 
 
 def checks() -> dict[str, Callable[[], Iterator[str]]]:
