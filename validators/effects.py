@@ -214,7 +214,7 @@ _CONDITIONS: Mapping[str, Callable[[Effects, Finding, Any], bool]] = {
     "tensors": Effects._tensor,
     "rows": Effects._row,
     "stage": Effects._stage,
-    "dtypes": Effects._dtype,  # noqa: SLF001
+    "dtypes": Effects._dtype,
     "float": Effects._float,
     "quantized": Effects._quantized,
     "linear": Effects._linear,

@@ -34,8 +34,9 @@ _LENGTH = 8
 def write(export: Export, folder: Path, real: Path | None = None) -> Path:
     """Write `export` to `folder` and return it.
 
-    Each tensor gets the data of its namesake in the checkpoint `real`. Where that has another dtype or shape
-    it gets those of a tensor that the export lacks, as after a rename, and made up data where there is none.
+    Each tensor gets the data of its namesake in the checkpoint `real`, a scale in another float dtype its
+    values. Where that has another dtype or shape it gets those of a tensor that the export lacks, as after a
+    rename, and made up data where there is none.
     """
     export.write(folder)
     known = {} if real is None else _stored(real)
@@ -48,8 +49,7 @@ def write(export: Export, folder: Path, real: Path | None = None) -> Path:
             stored = (entry["dtype"], tuple(entry["shape"]))
             begin, end = entry["data_offsets"]
             if 0 < end - begin <= MOST:
-                own = known.get(name)
-                raw = own[1] if own and own[0] == stored else _other(name, stored, end - begin, spare)
+                raw = _same(known.get(name), name, stored) or _other(name, stored, end - begin, spare)
                 with (folder / file).open("r+b") as out:
                     out.seek(at + begin)
                     out.write(raw)
@@ -76,6 +76,20 @@ def _stored(folder: Path) -> dict[str, tuple[Stored, bytes]]:
     return found
 
 
+def _same(own: tuple[Stored, bytes] | None, name: str, stored: Stored) -> bytes | None:
+    """The data of the namesake, in the dtype of `stored` for a scale; None where they do not fit."""
+    if own is None or own[0] == stored:
+        return own and own[1]
+    (dtype, shape), raw = own
+    if shape != stored[1] or not {dtype, stored[0]} <= FLOATS.keys() or "scale" not in _last(name):
+        return None
+    return _bytes(torch.frombuffer(bytearray(raw), dtype=FLOATS[dtype]).to(FLOATS[stored[0]]))
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
 def _other(name: str, stored: Stored, size: int, spare: Mapping[Stored, list[bytes]]) -> bytes:
     if spare.get(stored):
         return spare[stored].pop(0)
@@ -91,7 +105,7 @@ def _other(name: str, stored: Stored, size: int, spare: Mapping[Stored, list[byt
 
 def _floats(name: str, dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
     """Scales are small, norms one, weights normal."""
-    if "scale" in name.rpartition(".")[2]:
+    if "scale" in _last(name):
         return torch.full(shape, SCALES[dtype], dtype=FLOATS[dtype])
     if len(shape) == 1 and name.endswith("norm.weight"):
         return torch.ones(shape, dtype=FLOATS[dtype])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 TABLES = Path(__file__).parents[1] / "data" / "oracle"
-RUNS, FAILS, WRONG = "runs", "fails", "wrong"
+RUNS, FAILS, LOADS, WRONG = "runs", "fails", "loads", "wrong"
 CLOSE = 1e-4
 """Divergence below which answers count as the same."""
 _MARK = "# "
@@ -40,13 +40,9 @@ class Result:
         """Whether the verdict is right about loading."""
         return (self.did == FAILS) == (self.verdict == FAILS)
 
-    def computes(self, base: Result | None) -> str:
-        """The right verdict on a mutant of `base` that runs, by how far its answers are from those of the base.
-
-        Answers that are the same are as right as the base's.
-        """
-        same = self.kl != "nan" and float(self.kl) < CLOSE
-        return base.verdict if same and base else WRONG
+    def computes(self, export: str | None) -> str:
+        """The right verdict on a mutant that runs: where its answers are the same, the `export`'s."""
+        return (export or LOADS) if self.kl != "nan" and float(self.kl) < CLOSE else WRONG
 
 
 def _path(target: str) -> Path:
