@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -160,7 +160,7 @@ def names(old: Target, new: Target) -> Iterator[Cells]:
         for one in (old, new)
     ]
     before, after = (listed[one.header.version] for listed, one in zip(rows, (old, new), strict=True))
-    told = {
+    told: dict[str, Callable[[Json], str]] = {
         "exclude": lambda row: text(file["semantics"][row["exclude"]]["description"]),
         "layer_quant_config": lambda row: text(file["semantics"][row["layers"]]["description"]),
         "an entry of `exclude` with a fused module's own name excludes it": lambda row: _yes(
