@@ -17,6 +17,7 @@ from quark_format.models.targets.tables import (
 )
 
 Rename = Callable[[str], str]
+_WEIGHT = ".weight"
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,18 @@ def _rules(renames: Renames) -> Iterable[Rename]:
         (_prefix, renames.prefix),
         (_suffix, renames.suffix),
     )
-    return (make(*pair.root) for make, pairs in kinds for pair in pairs or ())
+    rules = tuple(make(*pair.root) for make, pairs in kinds for pair in pairs or ())
+    return (_of_weight(rules),) if renames.weights else rules
+
+
+def _of_weight(rules: Iterable[Rename]) -> Rename:
+    def rename(name: str) -> str:
+        weight = f"{name}{_WEIGHT}"
+        for rule in rules:
+            weight = rule(weight)
+        return weight.removesuffix(_WEIGHT)
+
+    return rename
 
 
 def _regex(pattern: str, new: str) -> Rename:

@@ -4,8 +4,7 @@
 
 The classes are those that its auto classes build for text; what happens to names is its table of conversions.
 A conversion that joins the projections of single experts names them. A class that holds all experts in one
-parameter, and has no such conversion, takes no tensors of single ones. A rule that needs more than a name is
-listed under `unread`.
+parameter, and has no such conversion, takes no tensors of single ones.
 """
 
 from __future__ import annotations
@@ -35,8 +34,6 @@ MODELS = Path(modeling_auto.__file__).parents[1]
 EXPERT = ".experts.*."
 WEIGHT = ".weight"
 NO_EXPERT: dict[str, str | None] = {"gate": None, "down": None, "up": None}
-LAST_DOT = ("\\.", ".")
-ENDS = r"(?=\.|$)"
 
 
 def conversions(name: str, model_type: str) -> list[Any]:
@@ -63,21 +60,9 @@ def experts(rules: Iterable[Any], held: bool) -> dict[str, str | None] | None:
     return {"gate": gate, "down": down, "up": up}
 
 
-def renames(rules: Iterable[Any]) -> tuple[list[list[str]], list[str]]:
-    """Rules on the names of modules, and those that need a tensor's whole name."""
-    found, unread = [], []
-    for old, new in _renamings(rules):
-        last = next((end for end in LAST_DOT if old.endswith(end)), None)
-        target = new.replace("\\.", ".")
-        if old.removesuffix("$").endswith(WEIGHT) or ("\\1" in target and old.endswith(")$")):
-            unread.append(f"{old} becomes {new}")
-        elif last is None:
-            found.append([old, target])
-        elif target.endswith("."):
-            found.append([old.removesuffix(last) + ENDS, target.removesuffix(".")])
-        else:
-            unread.append(f"{old} becomes {new}")
-    return found, unread
+def renames(rules: Iterable[Any]) -> list[list[str]]:
+    """Rules on the names of weights; a target's dots are written as in a pattern, too."""
+    return [[old, new.replace("\\.", ".")] for old, new in _renamings(rules)]
 
 
 def _renamings(rules: Iterable[Any]) -> Iterator[tuple[str, str]]:
@@ -113,21 +98,21 @@ def content() -> dict[str, Any]:
     """What the file should hold."""
     tables: dict[str, dict[str, Any]] = {"renames": {}, "experts": {}}
     implementations: dict[str, dict[str, Any]] = {}
-    for model_type, names in sorted({key: one for auto in AUTO for key, one in auto.items()}.items()):
+    for model_type, names in sorted((key, one) for auto in AUTO for key, one in auto.items()):
         module = model_type_to_module_name(model_type)
         for name in [names] if isinstance(names, str) else names:
             rules = conversions(name, model_type)
-            pairs, unread = renames(rules)
+            pairs = renames(rules)
             entry = {
                 "class": f"transformers.models.{module}.modeling_{module}:{name}",
                 "architectures": [name],
             }
             mapping = experts(rules, bool(holders(module)))
-            shared = {"renames": {"regex": pairs} if pairs else None, "experts": mapping}
+            shared = {"renames": {"regex": pairs, "weights": True} if pairs else None, "experts": mapping}
             for kind, value in shared.items():
                 if value is not None:
                     entry[kind] = _stored(tables[kind], value, name)
-            implementations.setdefault(name, {**entry, **({"unread": unread} if unread else {})})
+            implementations.setdefault(name, entry)
     return {
         "$schema": "../target.schema.json#/$defs/architectures",
         "default_fused": "none",

@@ -243,7 +243,10 @@ class Target(BaseModel):
     )
     field_schema: Annotated[str, Field(alias="$schema")]
     name: str
-    version: str
+    version: Annotated[str, Field(pattern="^\\d+(\\.\\d+)*$")]
+    """
+    The release, as numbers between points.
+    """
     extends: str | None = None
     """
     The target, with its version, that this one adds schemes to: it takes over the tables it has none of its own of.
@@ -490,6 +493,10 @@ class Renames(BaseModel):
     substring: Annotated[list[Pair] | None, Field(title="Pairs")] = None
     prefix: Annotated[list[Pair] | None, Field(title="Pairs")] = None
     suffix: Annotated[list[Pair] | None, Field(title="Pairs")] = None
+    weights: Literal[True] | None = None
+    """
+    The rules are about the names of weights: that of a module is renamed with `.weight` behind it.
+    """
 
 
 class Architectures(BaseModel):

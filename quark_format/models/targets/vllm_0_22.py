@@ -12,7 +12,7 @@ class VllmExport(BaseModel):
     Without it vLLM raises ValueError (quark/quark.py:145-150).
     """
 
-    kv_cache_group: list[str]
+    kv_cache_group: list[str] | str
     """
     null or absent raises TypeError, since its length is taken (quark/quark.py:159).
     """
@@ -32,7 +32,7 @@ class VllmConfig(BaseModel):
     """
     Without it vLLM raises ValueError (quark/quark.py:145-150).
     """
-    exclude: list[str]
+    exclude: list[str] | str
     """
     null or absent raises TypeError, since it is iterated over (quark/utils.py:80-87).
     """

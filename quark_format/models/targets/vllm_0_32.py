@@ -12,7 +12,7 @@ class VllmExport(BaseModel):
     Without it vLLM raises ValueError (quark/quark.py:270-276).
     """
 
-    kv_cache_group: list[str]
+    kv_cache_group: list[str] | str
     """
     null or absent raises TypeError, since its length is taken (quark/quark.py:284); a string is read as its letters.
     """
@@ -32,7 +32,7 @@ class VllmConfig(BaseModel):
     """
     Without it vLLM raises ValueError (quark/quark.py:270-276).
     """
-    exclude: list[str]
+    exclude: list[str] | str
     """
     null or absent raises TypeError, since it is made a list (utils/config_utils.py:355); a string is read as its letters.
     """
