@@ -5,7 +5,7 @@
 EXPORTS is the folder of exports that tools/make_exports.py has filled; mutants are made of them. Those that
 are not there are made up from the headers in tests/data. `--python` is the interpreter of an environment that
 has the consumer, for a release that is not installed beside this one. `--judge` keeps the loads of the table
-and judges anew.
+and judges anew. `--others` plants the same faults in other exports, to see verdicts on unknown checkpoints.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import torch
 from safetensors.torch import load_file
 
 from oracle import results
-from oracle.cases import Case, cases
+from oracle.cases import Case, cases, others
 from oracle.consumers import CONSUMERS
 from oracle.judging import judged
 from oracle.loader import Load, Loader
@@ -46,6 +46,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes of the consumer")
     parser.add_argument("--python", default=sys.executable, help="interpreter that has the consumer")
     parser.add_argument("--judge", action="store_true", help="keep the loads of the table")
+    parser.add_argument(
+        "--others",
+        type=int,
+        default=0,
+        metavar="N",
+        help="the Nth other export of each kind; no table",
+    )
     asked = parser.parse_args(arguments)
     oracle = Oracle(asked.target, asked.exports, asked.python)
     if asked.judge:
@@ -53,9 +60,10 @@ def main(arguments: Sequence[str]) -> int:
         found = [oracle.judged(one) for one in old if fnmatchcase(one.case, asked.only)]
     else:
         mutants = CONSUMERS[asked.target].mutants
-        wanted = [case for case in cases(asked.exports, mutants) if fnmatchcase(str(case), asked.only)]
+        planted = others(asked.others) if asked.others else cases(asked.exports, mutants)
+        wanted = [case for case in planted if fnmatchcase(str(case), asked.only)]
         versions, found = oracle.versions(), oracle.run(wanted, asked.jobs)
-    if asked.only == "*":
+    if asked.only == "*" and not asked.others:
         results.write(asked.target, found, versions)
     return report(found)
 

@@ -94,10 +94,15 @@ def cases(reals: Path, mutants: bool = True) -> Iterator[Case]:
     yield from sorted(_planted(), key=str) if mutants else ()
 
 
-def _planted() -> Iterator[Case]:
+def others(number: int) -> Iterator[Case]:
+    """Of each kind the mutant of another export, the `number`th after the one that `cases` gives."""
+    yield from sorted(_planted(number), key=str)
+
+
+def _planted(number: int = 0) -> Iterator[Case]:
     for at, kind in enumerate(KINDS):
         start = at * STRIDE % len(RUNNING)
-        yield from islice(_of(kind, RUNNING[start:] + RUNNING[:start] + FAILING), 1)
+        yield from islice(_of(kind, RUNNING[start:] + RUNNING[:start] + FAILING), number, number + 1)
 
 
 def _of(kind: str, names: Sequence[str]) -> Iterator[Case]:
