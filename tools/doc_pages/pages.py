@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from doc_pages import command_line, compressed_tensors, findings, layouts, matrix, releases, schemas
+from doc_pages import command_line, compressed_tensors, findings, layouts, matrix, releases, schemas, verdicts
 
-MAKERS = (findings, schemas, layouts, matrix, releases, compressed_tensors, command_line)
+MAKERS = (findings, schemas, layouts, matrix, releases, verdicts, compressed_tensors, command_line)
 
 
 def generated() -> dict[str, str]:
