@@ -49,9 +49,9 @@ class PluginFolder:
                 content = msgspec.json.decode(self.place.joinpath(f"{file}.json").read_bytes())
             except msgspec.DecodeError as error:
                 raise ProblemError(f"{name}: {error}") from None
-            error = best_match(Draft202012Validator(_schema(file)).iter_errors(content))
-            if error is not None:
-                raise ProblemError(f"{name}, {error.json_path}: {error.message}")
+            wrong = best_match(Draft202012Validator(_schema(file)).iter_errors(content))
+            if wrong is not None:
+                raise ProblemError(f"{name}, {wrong.json_path}: {wrong.message}")
             if file == _SCHEMES and (lost := sorted(_undeclared(content, self.read(_KERNELS)))):
                 raise ProblemError(f"{name}: rows name {', '.join(lost)}, which is not declared")
             return content

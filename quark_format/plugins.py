@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import NoReturn
 
 TARGETS = "quark_format.targets"
@@ -19,13 +19,17 @@ class PluginError(Exception):
 
 
 @cache
-def _installed() -> EntryPoints:
-    return entry_points()
+def _installed() -> Mapping[str, tuple[EntryPoint, ...]]:
+    every = entry_points()
+    return {
+        group: tuple(sorted(every.select(group=group), key=lambda entry: (entry.name, entry.value)))
+        for group in (TARGETS, FINDINGS)
+    }
 
 
 def plugins(group: str) -> tuple[EntryPoint, ...]:
     """The entry points of `group`, in the order of their names."""
-    return tuple(sorted(_installed().select(group=group), key=lambda entry: (entry.name, entry.value)))
+    return _installed()[group]
 
 
 @contextmanager

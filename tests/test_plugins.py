@@ -87,6 +87,7 @@ BROKEN = {
     "no file": (f"{TARGET}/kernels.json", None, "lacks kernels.json"),
     "a name that is not declared": (f"{TARGET}/schemes.json", '"weight": ["fp8"]', '"weight": ["fp9"]'),
     "a target that is there": (f"{TARGET}/target.json", ACME, '"vllm", "version": "0.32"'),
+    "an odd release": (f"{TARGET}/target.json", '"version": "1.0"', '"version": "one"'),
     "a code of ours": (f"{FINDING}/rules.json", "ACME001", "QF101"),
     "a name of ours": (f"{FINDING}/rules.json", "acme-rows-padded", "tensor-missing"),
     "no rule": (f"{FINDING}/rules.json", '"name"', '"title"'),

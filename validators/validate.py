@@ -27,7 +27,7 @@ from quark_format.validators.context import Context
 from quark_format.validators.findings import merged
 from quark_format.validators.options import Values
 from quark_format.validators.plugin_findings import plugin_checks
-from quark_format.validators.report import Report
+from quark_format.validators.report import Report, TargetVerdict
 
 if TYPE_CHECKING:
     import os
@@ -92,17 +92,16 @@ def _for_targets(
 
     wanted = [find(name) for name in names] or newest()
     place = None if platform is None else Platform.parse(platform)
-    if context is None:
-        verdicts = [judge_unread(every, one, place) for one in wanted]
-        return replace(report, targets=tuple(verdict for verdict in verdicts if verdict))
-    judged = []
+    judged: list[tuple[list[Finding], TargetVerdict | None]] = []
     for one in wanted:
         with blamed(one.entry):
-            judged.append(judge(context, every, one, place))
+            if context is None:
+                judged.append(([], judge_unread(every, one, place)))
+            else:
+                judged.append(judge(context, every, one, place))
     found = merged(one for findings, _ in judged for one in findings) if names else []
-    return replace(
-        report, findings=(*report.findings, *found), targets=tuple(verdict for _, verdict in judged)
-    )
+    verdicts = tuple(verdict for _, verdict in judged if verdict is not None)
+    return replace(report, findings=(*report.findings, *found), targets=verdicts)
 
 
 def _report(

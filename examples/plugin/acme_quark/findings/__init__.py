@@ -15,5 +15,10 @@ def check(context: Context) -> Iterator[Finding]:
     for name, module in context.modules.by_name.items():
         weight = module.weight
         if module.scales and weight is not None and weight.shape[0] % ROWS:
-            places = {"module": name, "tensor": weight.name}
-            yield finding("ACME001", **places, actual=weight.shape[0], expected=ROWS)
+            yield finding(
+                "ACME001",
+                module=name,
+                tensor=weight.name,
+                actual=weight.shape[0],
+                expected=ROWS,
+            )
