@@ -31,7 +31,8 @@ _WORKERS = 2
 _AHEAD = 2
 _RUN = 8
 _FEW = 64
-_FEW_NAN = 2
+_GREATEST = {255: "<u1", 127: "<i1"}
+"""Codes of one byte that no other is greater than, as such integers."""
 T = TypeVar("T")
 
 
@@ -210,7 +211,8 @@ class Survey:
         self._mask: int | None = row.get("mask")
         self._finite: int = row.get("finite", 0)
         nan = table("values.json")["numbers"].get(dtype, {}).get("nan", [])
-        self._nan = [bytes([code]) for code in nan] if len(nan) <= _FEW_NAN else []
+        self._nan = {code: _GREATEST[code] for code in nan if code in _GREATEST}
+        self._nan_is_greatest = bool(nan) and len(self._nan) == len(nan)
         self._every = table("values.json")["saturation"]["sampled"]
         self._code: int | None = None
         self._seen = 0
@@ -244,7 +246,7 @@ class Survey:
         codes = numpy.frombuffer(piece, self._view)
         constant = bool((codes[:_FEW] == codes[0]).all() and (codes == codes[0]).all())
         sampled = number % self._every == 0
-        if self._mask is None or not (sampled or self._may_hold_unusable(piece)):
+        if self._mask is None or not (sampled or self._may_hold_unusable(codes)):
             return Seen(len(codes), int(codes[0]), constant)
         magnitude = codes & codes.dtype.type(self._mask)
         unusable = wrong = counted = greatest = 0
@@ -256,9 +258,8 @@ class Survey:
             greatest = int(numpy.count_nonzero(magnitude == self._finite))
         return Seen(len(codes), int(codes[0]), constant, unusable, wrong, counted, greatest)
 
-    def _may_hold_unusable(self, piece: memoryview) -> bool:
-        """Whether one of the few codes that are NaN is there; True for a dtype with many of them."""
-        whole = piece.obj
-        if not self._nan or not isinstance(whole, bytes | bytearray) or len(whole) < len(piece):
+    def _may_hold_unusable(self, codes: NDArray[Any]) -> bool:
+        """Whether one of the codes that are NaN is there; True for a dtype where other codes are greater."""
+        if not self._nan_is_greatest:
             return True
-        return any(whole.find(code, 0, len(piece)) >= 0 for code in self._nan)
+        return any(int(codes.view(view).max()) == code for code, view in self._nan.items())
