@@ -79,6 +79,26 @@ def test_a_finding_from_a_plugin(site: Path) -> None:
     assert (rule["id"], rule["helpUri"]) == ("ACME001", "https://acme.example/quark/ACME001")
 
 
+def test_a_target_that_extends_one_of_ours(site: Path, tmp_path: Path) -> None:
+    """A fork of vLLM, say: what it has no rows for is as in the release that it extends."""
+    shutil.copytree(site, tmp_path / "site", ignore=shutil.ignore_patterns("__pycache__"))
+    folder = tmp_path / "site" / TARGET
+    header = table("targets/vllm-0.32/target.json")
+    written = {
+        "target": {**header, "name": "acme", "version": "1.0", "extends": "vllm@0.32"},
+        "extension": {"$schema": "", "inherited": [], "kinds": {}, "specs": {}, "rows": []},
+        "kernels": {"$schema": "", "families": {}},
+    }
+    for name in ("schemes", "architectures", "loading"):
+        (folder / f"{name}.json").unlink()
+    for name, content in written.items():
+        (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+    for platform in ("cpu", "cuda:90"):
+        targets = ("--target", "acme", "--target", "vllm@0.32")
+        acme, vllm = verdict(tmp_path / "site", *targets, "--platform", platform)["targets"]
+        assert (acme["name"], acme["outcome"]) == ("acme@1.0", vllm["outcome"])
+
+
 ACME = '"acme",\n  "version": "1.0"'
 TARGET, FINDING = "acme_quark/acme-1.0", "acme_quark/findings"
 BROKEN = {
