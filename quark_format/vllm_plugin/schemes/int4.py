@@ -10,16 +10,11 @@ from vllm.model_executor.layers.quantization.quark.schemes import QuarkW4A16Int4
 
 
 class FloatInputKernel(CPUWNA16LinearKernel):
-    """vLLM's kernel as it runs without AMX.
-
-    With AMX it quantizes inputs as well (`VLLM_CPU_INT4_W4A8`), and its tiles for float inputs end the
-    process with an illegal instruction.
-    """
+    """vLLM's kernel, which with AMX also quantizes inputs (`VLLM_CPU_INT4_W4A8`): without that."""
 
     def _process_gptq_weights_w4a8(self, layer: torch.nn.Module) -> None:
         layer.use_w4a8 = False
         self._process_gptq_weights_w4a16(layer)
-        layer.isa_hint = "vec"
 
 
 class FloatInputInt4(QuarkW4A16Int4):
@@ -30,9 +25,12 @@ class FloatInputInt4(QuarkW4A16Int4):
     def create_weights(self, layer: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
         """Register the parameters.
 
+        vLLM does not ask Linux for the use of AMX: where no kernel of torch has, its own end the process.
+
         Raises:
             ValueError: vLLM has no kernel for the layer.
         """
+        torch.cpu._init_amx()
         super().create_weights(layer, *args, **kwargs)
         chosen = self.kernel
         if isinstance(chosen, CPUWNA16LinearKernel):
