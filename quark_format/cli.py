@@ -43,7 +43,10 @@ def list_files() -> None:
 @schema.command()
 def export(
     folder: Annotated[
-        Path, typer.Argument(help="Where to; made if need be.", file_okay=False, show_default=False)
+        Path,
+        typer.Argument(
+            metavar="FOLDER", help="Where to; made if need be.", file_okay=False, show_default=False
+        ),
     ],
 ) -> None:
     """Copy the declared files to a folder, replacing those of the same name."""

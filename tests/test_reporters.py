@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -31,6 +32,9 @@ def found(code: str = "QF301", severity: Severity = "error", **places: str) -> F
     )
 
 
+FAILS = TargetVerdict("vllm@0.32", loads=False, reasons=("no kernel",), outcome="fails", platform="cuda:90")
+
+
 def report(*findings: Finding, path: str = "models/llama", readable: bool = True) -> Report:
     return Report(
         path=path,
@@ -39,11 +43,7 @@ def report(*findings: Finding, path: str = "models/llama", readable: bool = True
         format_version="0.13",
         mode="quark",
         writer="eager",
-        targets=(
-            TargetVerdict(
-                "vllm@0.32", loads=False, reasons=("no kernel",), outcome="fails", platform="cuda:90"
-            ),
-        ),
+        targets=(FAILS,),
         tensors=33,
         shards=1,
         tensor_bytes=429_056,
@@ -158,6 +158,13 @@ def test_text_shortens_repeated_findings_unless_all_are_wanted() -> None:
     assert "… and 1,497 more QF301 tensor-missing" in short
     assert "FAILED: 1,500 errors" in short
     assert written(Format.TEXT, many, show_all=True).count("error QF301") == 1500
+
+
+def test_text_says_once_why_a_target_fails() -> None:
+    """By the findings that stand above it; where none does, in words."""
+    told = replace(report(SCALE, PATTERN), targets=(replace(FAILS, reasons=(SCALE.message,)),))
+    assert "vllm@0.32 on cuda:90 does not load it: QF301 tensor-missing\n" in written(Format.TEXT, told)
+    assert "vllm@0.32 on cuda:90 does not load it: no kernel\n" in written(Format.TEXT, report(SCALE))
 
 
 def test_text_keeps_one_finding_on_one_line_when_piped() -> None:

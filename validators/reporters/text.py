@@ -31,7 +31,7 @@ def render(reports: Sequence[Report], stream: TextIO, per_rule: int | None = PER
         for line, indent in _findings(report, per_rule):
             _print(console, line, indent)
         for target in report.targets:
-            _print(console, _target(target), 2)
+            _print(console, _target(target, report.findings), 2)
         _print(console, _verdict(report), 2)
 
 
@@ -93,13 +93,16 @@ _TARGETS = {
 }
 
 
-def _target(target: TargetVerdict) -> Text:
+def _target(target: TargetVerdict, found: Sequence[Finding]) -> Text:
+    """What a target does: because of which findings, or else its first reason."""
     words, style = _TARGETS[target.outcome]
     place = f" on {target.platform}" if target.platform else ""
     line = Text.assemble(f"{target.name}{place} ", (words, style))
-    if target.reasons:
-        first = target.reasons[0].removeprefix(f"{target.name} ")
-        line.append_text(Text(": ") + marked(first))
+    shown = dict.fromkeys(f"{one.code} {one.name}" for one in found if one.message.startswith(target.reasons))
+    if shown:
+        line.append(f": {', '.join(shown)}")
+    elif target.reasons:
+        line.append_text(Text(": ") + marked(target.reasons[0].removeprefix(f"{target.name} ")))
     return line
 
 
