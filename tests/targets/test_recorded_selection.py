@@ -29,7 +29,8 @@ def test_selections_are_the_recorded_ones(path: Path, kind: str) -> None:
     index, known = table.kinds[kind], Known(table, kind)
     positions = {name: one.key for name, one in table.schemes.positions.items() if one.key}
     classes = {str(row.scheme).rpartition(".")[2] for row in table.schemes.rows if row.kind == kind}
-    seen, wrong = set(), []
+    seen: set[str] = set()
+    wrong: list[Any] = []
     for layer, did in lines(path, kind):
         subject = {name: layer.get(key) for name, key in positions.items()}
         accepted = index.accepted(subject, "reorder")
