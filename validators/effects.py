@@ -165,6 +165,16 @@ class Effects:
         deviations = entry.fit.deviations if entry else ()
         return next((d for d in deviations if d.suffix == suffix and d.shape is not None), None)
 
+    def _everywhere(self, one: Finding, wanted: bool) -> bool:
+        """Whether the tensor has another shape than the format's in each module of that name."""
+        name, suffix = _name(one), (one.tensor or "").rpartition(".")[2]
+        modules = self.context.by_module if self.context else {}
+        alike = [
+            entry.fit.deviations for other, entry in modules.items() if abstract(other) == abstract(name)
+        ]
+        deviating = [any(d.suffix == suffix and d.shape is not None for d in found) for found in alike]
+        return (len(alike) > 1 and all(deviating)) == wanted
+
     def _shape_row(self, one: Finding, row: Mapping[str, Any], suffix: str) -> bool:
         return self._row(one, row["rows"]) and _like(suffix, row["suffixes"])
 
@@ -222,5 +232,6 @@ _CONDITIONS: Mapping[str, Callable[[Effects, Finding, Any], bool]] = {
     "boxed": Effects._boxed,
     "overwritten": Effects._overwritten,
     "renamed": Effects._renamed,
+    "everywhere": Effects._everywhere,
     "taken": Effects._taken,
 }

@@ -128,9 +128,9 @@ def _findings(
 
 
 def _fits_anyway(one: Planned, context: Context, rows: Loading) -> bool:
-    """Whether a float weight is stored for what the target builds unquantized whatever the config says."""
-    module = context.modules.by_name.get(one.example)
-    plain = module is not None and module.weight is not None and is_float(module.weight.dtype)
+    """Whether float weights are stored for what the target builds unquantized whatever the config says."""
+    weights = [context.modules.by_name[name].weight for name in one.stored.values()]
+    plain = bool(weights) and all(weight is not None and is_float(weight.dtype) for weight in weights)
     return plain and one.kind in rows.raw["unquantized"]["kinds"]
 
 
