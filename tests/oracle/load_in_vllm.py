@@ -2,7 +2,7 @@
 
 As on a CPU without AMX, whatever the machine: the platform `cpu`, not `cpu:amx`. A request is one line of
 JSON: "path", "prompt" (token ids) and "arguments" of LLM. The answer is one line, too: {"ok": true,
-"logprobs"} or {"ok": false, "error"}. It needs nothing but vLLM, so that it runs in an environment of its own.
+"logprobs"} or {"ok": false, "error"}. It needs vLLM alone, so that it runs in an environment of its own.
 """
 
 from __future__ import annotations
