@@ -59,8 +59,8 @@ def main(arguments: Sequence[str]) -> int:
         versions, old = results.read(asked.target)
         found = [oracle.judged(one) for one in old if fnmatchcase(one.case, asked.only)]
     else:
-        mutants = CONSUMERS[asked.target].mutants
-        planted = others(asked.others) if asked.others else cases(asked.exports, mutants)
+        running = CONSUMERS[asked.target].running
+        planted = others(asked.others) if asked.others else cases(asked.exports, running)
         wanted = [case for case in planted if fnmatchcase(str(case), asked.only)]
         versions, found = oracle.versions(), oracle.run(wanted, asked.jobs)
     if asked.only == "*" and not asked.others:

