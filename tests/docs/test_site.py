@@ -95,6 +95,16 @@ def test_the_matrix_has_every_target(browser: Chrome, address: str) -> None:
     assert any("✓ cuda" in cell for cell in cells)
 
 
+def test_two_releases_are_compared(site: Path) -> None:
+    """Each section has a table, in which what the older release has not is refused."""
+    source = (site / "reference" / "vllm-0.22-0.32.html").read_text(encoding="utf-8")
+    sections = source.split("<h2")[1:]
+
+    assert len(sections) == 8
+    assert all("<table>" in section for section in sections)
+    assert "<td>refused</td>\n<td><code>linear.int4</code></td>" in source
+
+
 @pytest.mark.parametrize("code", CODES)
 def test_a_finding_has_its_page(code: str, site: Path) -> None:
     """The sections stand in order, and the example's output has the finding."""
