@@ -64,8 +64,8 @@ def test_jsonschema_rs(clean_bin: Path, job: Path) -> None:
 
 def refused(clean_bin: Path, schema: Path, files: list[Path]) -> set[Path]:
     """The files in which check-jsonschema finds an error; it gives one report for all."""
-    options = ["--schemafile", schema, "--output-format", "json"]
-    report = answer(clean_bin / "check-jsonschema", *options, *files)
+    command = (clean_bin / "check-jsonschema", "--schemafile", schema, "--output-format", "json")
+    report = answer(*command, *files)
     assert report["parse_errors"] == []
     return {Path(error["filename"]) for error in report["errors"]}
 
