@@ -79,10 +79,10 @@ def plan(checkpoint: Checkpoint, to: Target) -> Plan:
         NoQuarkConfigError: its config has no quantization block of Quark.
     """
     config = checkpoint.config or {}
-    block = next((value for _, value in locate(config) if isinstance(value, dict)), None)
-    if block is None:
+    blocks = [(value, detect(value)) for _, value in locate(config) if isinstance(value, dict)]
+    if not blocks:
         raise NoQuarkConfigError("the config has no quantization_config")
-    verdict = detect(block)
+    block, verdict = next((one for one in blocks if one[1].version is not None), blocks[0])
     if verdict.version is None:
         raise NoQuarkConfigError(f"the quantization_config is not Quark's: {'; '.join(verdict.evidence)}")
     named = config.get("architectures")

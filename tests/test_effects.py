@@ -6,6 +6,7 @@ Outcomes are those of `data/oracle`: what vLLM did, and whether its answers were
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mutants import Export
@@ -116,6 +117,21 @@ def test_unquantized_checkpoints_have_no_verdict(tmp_path: Path) -> None:
 
     assert [one.code for one in report.findings] == ["QF201"]
     assert report.targets == ()
+
+
+def test_a_block_of_quark_behind_another_is_judged(tmp_path: Path) -> None:
+    """As the other checks do."""
+
+    def nest(config: dict[str, Any]) -> None:
+        config["text_config"] = {"quantization_config": config["quantization_config"]}
+        config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
+
+    export = Export.read("llama_int8_wo_pt").configured(nest)
+    report = validate(export.write(tmp_path / "checkpoint"), target=VLLM, platform="cpu")
+
+    assert report.mode == "quark"
+    assert report.targets[0].outcome == FAILS
+    assert "no scheme" in report.targets[0].reasons[0]
 
 
 @pytest.mark.parametrize(
