@@ -7,8 +7,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 TARGETS = "quark_format.targets"
 FINDINGS = "quark_format.findings"
@@ -20,6 +22,8 @@ class PluginError(Exception):
 
 @cache
 def _installed() -> Mapping[str, tuple[EntryPoint, ...]]:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - keeps --help fast
+
     every = entry_points()
     return {
         group: tuple(sorted(every.select(group=group), key=lambda entry: (entry.name, entry.value)))
