@@ -15,6 +15,7 @@ from quark_format.resolver import Refusal
 from quark_format.roles import is_float
 from quark_format.tables import table
 from quark_format.validators.parallel import split_of
+from quark_format.validators.taken import takes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -150,13 +151,15 @@ class Effects:
 
     def _taken(self, one: Finding, wanted: bool) -> bool:
         """Whether the target takes the tensor although its shape is another."""
-        deviation = self._deviation(one)
-        suffix = (one.tensor or "").rpartition(".")[2]
-        row = next((row for row in self.rows.raw["shapes"] if self._shape_row(one, row, suffix)), None)
-        module = self._module(one)
+        deviation, module = self._deviation(one), self._module(one)
+        rows = (row for row in self.rows.raw["shapes"] if self._row(one, row["rows"]))
+        row = next((row for row in rows if deviation and _like(deviation.suffix, row["suffixes"])), None)
         if row is None or module is None or deviation is None:
             return not wanted
-        return self._fits(module, deviation, row) == wanted
+        joined = self.plan is not None and module.name.rpartition(".")[2] in self.plan.implementation.joined
+        dim = split_of(self.context, module.name)[0] if self.context else None
+        stored = module.tensors[deviation.suffix].shape
+        return takes(row, deviation, stored, dim, joined=joined) == wanted
 
     def _deviation(self, one: Finding) -> Deviation | None:
         """How the shape of the tensor differs from what the format says."""
@@ -174,34 +177,6 @@ class Effects:
         ]
         deviating = [any(d.suffix == suffix and d.shape is not None for d in found) for found in alike]
         return (len(alike) > 1 and all(deviating)) == wanted
-
-    def _shape_row(self, one: Finding, row: Mapping[str, Any], suffix: str) -> bool:
-        return self._row(one, row["rows"]) and _like(suffix, row["suffixes"])
-
-    def _fits(self, module: Module, deviation: Deviation, row: Mapping[str, Any]) -> bool:
-        stored, expected = module.tensors[deviation.suffix].shape, deviation.shape or ()
-        if row.get("column") and stored == (*expected, 1):
-            return True
-        if len(stored) != len(expected):
-            return False
-        last = len(expected) - 1
-        if row.get("filled") and (self._joins(module) or stored[last] < expected[last]):
-            return all(one in (1, other) for one, other in zip(stored[:last], expected[:last], strict=True))
-        cut = self._shared_axis(module, deviation)
-        return all(
-            one == other or (at == cut and one > other)
-            for at, (one, other) in enumerate(zip(stored, expected, strict=True))
-        )
-
-    def _joins(self, module: Module) -> bool:
-        return self.plan is not None and module.name.rpartition(".")[2] in self.plan.implementation.joined
-
-    def _shared_axis(self, module: Module, deviation: Deviation) -> int | None:
-        """The axis of the tensor that ranks share, of which each takes its part and leaves the rest."""
-        dim = split_of(self.context, module.name)[0] if self.context else None
-        entry = next((one for one in deviation.row.entries if one.suffix == deviation.suffix), None)
-        shape = entry.shape if entry and isinstance(entry.shape, tuple) else ()
-        return next((at for at, term in enumerate(shape) if term.of == dim), None)
 
 
 @cache
