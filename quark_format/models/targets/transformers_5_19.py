@@ -22,8 +22,29 @@ class TransformersExport(BaseModel):
     weight_merge_groups: Any | None = None
 
 
+class TransformersSpec(BaseModel):
+    """
+    A key less raises KeyError (quark/torch/quantization/config/config.py:2012-2057).
+    """
+
+    dtype: str
+    group_size: Any
+    symmetric: Any
+
+
 class TransformersAlgorithm(BaseModel):
     r3: Literal[False] | None = None
+
+
+class TransformersLayer(BaseModel):
+    """
+    A key less raises KeyError (quark/torch/quantization/config/config.py:486-489).
+    """
+
+    input_tensors: TransformersSpec | list[TransformersSpec] | None
+    output_tensors: TransformersSpec | list[TransformersSpec] | None
+    weight: TransformersSpec | list[TransformersSpec] | None
+    bias: TransformersSpec | list[TransformersSpec] | None
 
 
 class TransformersConfig(BaseModel):
@@ -43,15 +64,16 @@ class TransformersConfig(BaseModel):
     """
     Any other key raises TypeError, since all are passed to a constructor (transformers/utils/quantization_config.py:1784).
     """
-    global_quant_config: dict[str, Any]
-    """
-    null or absent raises TypeError or KeyError (quark/torch/quantization/config/config.py:272).
-    """
+    global_quant_config: TransformersLayer
     layer_quant_config: dict[str, Any] | None
     """
     Absent raises KeyError; null is read as empty (quark/torch/quantization/config/config.py:292-298).
     """
-    layer_type_quant_config: dict[Literal["Conv2d", "Linear", "ConvTranspose2d"], Any] | None
+    layer_type_quant_config: dict[Literal["Conv2d", "Linear", "ConvTranspose2d"], TransformersLayer] | None
     """
     Absent raises KeyError; another type of layer raises NotImplementedError (quark/torch/quantization/config/config.py:277-287).
+    """
+    kv_cache_quant_config: dict[str, Any] | None = None
+    """
+    Read as the others are, and not used.
     """
