@@ -225,9 +225,7 @@ class Resolver:
             raise _ConfigError(f"the layer configs {taken!r} have no output_tensors for the KV cache")
         return first, self._cleared(declared, layers or {}, (*taken, *declared.also_cleared))
 
-    def _cleared(
-        self, declared: KvCache, layers: Mapping[str, Any], names: Sequence[str]
-    ) -> dict[str, Any]:
+    def _cleared(self, declared: KvCache, layers: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
         """The layer configs without the outputs that are quantized for the attention."""
         every = declared.attention is not None and self.block.get(declared.attention) is not None
         return {
