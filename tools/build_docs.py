@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / "build" / "site"
 SOURCES = ("docs", "examples", "quark_format", "schema", "tests", "tools", "validators")
-SUFFIXES = {".css", ".json", ".md", ".py", ".svg", ".toml", ".tsv"}
+SUFFIXES = {".css", ".json", ".md", ".py", ".svg", ".toml", ".ts", ".tsv"}
 """What the site is made from."""
 
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
