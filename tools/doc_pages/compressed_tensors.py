@@ -92,16 +92,17 @@ def _equivalent(name: str | None, specs: Json) -> str:
     if name is None:
         return "none"
     given = specs[name]["arguments"]
-    return f"no ({text(name)})" if given is None else code(_arguments(given))
+    return f"no: [{text(name)}](#spec-{name})" if given is None else code(_arguments(given))
 
 
 def _spec(name: str, spec: Json) -> tuple[str, ...]:
+    head = f'<span id="spec-{name}"></span>{text(name)}'
     quark = "<br>then ".join(code(_stage(stage)) for stage in spec["quark"])
     if spec["arguments"] is None:
         proofs = "; ".join(_proof(one) for one in spec["refused"])
-        return text(name), quark, "**no**", f"{text(spec['reason'])}. {proofs}"
+        return head, quark, "**no**", f"{text(spec['reason'])}. {proofs}"
     return (
-        text(name),
+        head,
         quark,
         code(_arguments(spec["arguments"])),
         "<br>".join(map(text, spec["lost"])) or "nothing",
