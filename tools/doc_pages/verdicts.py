@@ -18,23 +18,25 @@ PATH = "reference/verdicts.md"
 
 def pages() -> Iterator[tuple[str, str]]:
     """The path and the text of the page."""
-    answers = {path.stem: read(path.stem) for path in sorted(TABLES.glob("*.tsv"), reverse=True)}
-    sections = [_target(name, versions, rows) for name, (versions, rows) in answers.items()]
-    yield PATH, "\n".join(["# Verdicts against loads\n", *sections])
+    names = sorted((path.stem for path in TABLES.glob("*.tsv")), reverse=True)
+    yield PATH, "\n".join(["# Verdicts against loads\n", *map(_target, names)])
 
 
-def _target(name: str, versions: str, rows: Sequence[Result]) -> str:
+def _target(name: str) -> str:
     """The section of a target: how many verdicts are right, which are not, and faults that go unnoticed."""
-    agreeing = sum(one.agrees for one in rows)
+    versions, rows = read(name)
     ran = sum(one.did == RUNS for one in rows)
-    others = [one for one in rows if not one.agrees]
-    silent = list(_silent(rows))
     told = [
         f"## {name}\n",
         f"{text(versions)}\n",
-        f"{len(rows)} checkpoints were loaded, of which {ran} ran and {len(rows) - ran} failed. "
-        f"The verdict is right about {agreeing} of them ({agreeing / len(rows):.1%}).\n",
+        f"{len(rows)} checkpoints were loaded; {ran} ran and {len(rows) - ran} failed. {_share(rows)}\n",
     ]
+    unseen: list[Result] = []
+    if (TABLES / "unseen" / f"{name}.tsv").is_file():
+        _, unseen = read(f"unseen/{name}")
+        told.append(f"{len(unseen)} faults planted by chance were loaded afterwards. {_share(unseen)}\n")
+    others = [one for one in [*rows, *unseen] if not one.agrees]
+    silent = list(_silent(rows))
     if others:
         cells = [(code(one.case), one.did, one.verdict, text(one.cause)) for one in others]
         told += ["Those it is wrong about:\n", markdown_table(("Case", "It", "Verdict", "Why"), cells)]
@@ -45,6 +47,11 @@ def _target(name: str, versions: str, rows: Sequence[Result]) -> str:
             markdown_table(("Fault", "Of", "KL divergence", "Findings"), silent),
         ]
     return "\n".join(told)
+
+
+def _share(rows: Sequence[Result]) -> str:
+    agreeing = sum(one.agrees for one in rows)
+    return f"The verdict is right about {agreeing} of them ({agreeing / len(rows):.1%})."
 
 
 def _silent(rows: Sequence[Result]) -> Iterator[tuple[str, ...]]:
