@@ -229,7 +229,8 @@ def quantization_config(recipe: dict[str, Any], model_type: str) -> Any:
     template = LLMTemplate.get(model_type)
     exclude = recipe.get("exclude", list(template.exclude_layers_name))
     if "scheme" not in recipe:
-        return QConfig(global_quant_config=layer_config(recipe), exclude=exclude)
+        layers = {name: layer_config(roles) for name, roles in recipe.get("layers", {}).items()}
+        return QConfig(global_quant_config=layer_config(recipe), layer_quant_config=layers, exclude=exclude)
     algorithm = recipe.get("algorithm")
     algorithms = {}
     if "rotation" in recipe:
