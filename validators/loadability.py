@@ -43,7 +43,8 @@ def judge(
         effects = Effects(rows, context, _plan(context, to, rows))
         own = _merged(_findings(context, found, to, platform, effects))
         told = [(_outcome(one), one.message) for one in own if one.severity == _ERROR]
-        told += effects.told(found)
+        lost = any(one.code == _WRONG and routed_experts(one.module or "") for one in own)
+        told += effects.told(one for one in found if not (lost and _of_expert(one)))
     return own, _verdict(to, platform, told)
 
 
@@ -76,6 +77,11 @@ def _mode(context: Context, to: Target, rows: Loading) -> Mapping[str, Any] | No
 
 def _outcome(one: Finding) -> Outcome:
     return "wrong" if one.code == _WRONG else "fails"
+
+
+def _of_expert(one: Finding) -> bool:
+    name = one.module or (one.tensor or "").rpartition(".")[0]
+    return routed_experts(name) is not None or name.rpartition(".")[2] == EXPERTS
 
 
 def _merged(found: Iterable[Finding]) -> list[Finding]:
